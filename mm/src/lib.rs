@@ -1,0 +1,15 @@
+//! Dolmen's memory manager.
+//!
+//! This crate knows no device and no boot protocol. Everything it needs from hardware it reaches
+//! through one trait, [`Machine`], so that the whole of it runs on the host against a simulated
+//! machine. It uses `alloc` while it is being set up and never afterwards: the fault path
+//! allocates frames and page-table pages, nothing else.
+#![no_std]
+
+extern crate alloc;
+
+pub mod ids;
+pub mod machine;
+
+pub use ids::{BlockId, CpuId, FrameId, NodeId, Order, PageSize, PhysAddr, VirtAddr, VirtRange};
+pub use machine::Machine;
