@@ -1,0 +1,5 @@
+//! Devices.
+
+pub(crate) mod exit;
+pub(crate) mod rtc;
+pub(crate) mod serial;
