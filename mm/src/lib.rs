@@ -8,8 +8,12 @@
 
 extern crate alloc;
 
+pub mod clear;
+pub mod frame;
 pub mod ids;
 pub mod machine;
+pub mod numa;
+pub mod stats;
 
 pub use ids::{BlockId, CpuId, FrameId, NodeId, Order, PageSize, PhysAddr, VirtAddr, VirtRange};
 pub use machine::Machine;
