@@ -1,0 +1,13 @@
+//! Dolmen's host tool: finds the toolchain, builds images, boots them and compares runs.
+//!
+//! The binary is a thin shell around this library, so that the system tests build and boot images
+//! with the very code a user runs. One file per verb lives in [`verbs`]; everything else is what the
+//! verbs are made of.
+
+#![deny(missing_docs)]
+
+pub mod build;
+pub mod host;
+pub mod progress;
+pub mod toolchain;
+pub mod workspace;
