@@ -24,7 +24,9 @@ pub(crate) fn enable_records() {
 }
 
 /// The right to write to the console, one thread at a time and preemption off.
-struct Turn(#[expect(dead_code, reason = "held for its Drop")] local::PreemptionOff);
+struct Turn {
+    _preemption: local::PreemptionOff,
+}
 
 impl Turn {
     fn take() -> Self {
@@ -34,7 +36,9 @@ impl Turn {
                 .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
             {
-                return Self(preemption);
+                return Self {
+                    _preemption: preemption,
+                };
             }
             drop(preemption);
             core::hint::spin_loop();

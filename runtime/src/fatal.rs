@@ -7,7 +7,7 @@ use core::fmt::Write;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use dolmen_mm::space::{Access, FaultError};
+use dolmen_mm::{Access, FaultError};
 
 use crate::console::ReportConsole;
 use crate::cpu::vectors::TrapFrame;
@@ -233,18 +233,27 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     x86_64::instructions::interrupts::disable();
     let mut console = ReportConsole;
     if !local::is_installed() {
-        let _ = writeln!(console, "dolmen: fatal: the kernel panicked while booting: {info}");
+        let _ = writeln!(
+            console,
+            "dolmen: fatal: the kernel panicked while booting: {info}"
+        );
         leave(STATUS_ABORTED);
     }
     if ENDING.swap(true, Ordering::AcqRel) {
         // A panic of the processor that ends the run, or one that is too late to be told.
-        let _ = writeln!(console, "dolmen: fatal: the kernel panicked at the end: {info}");
+        let _ = writeln!(
+            console,
+            "dolmen: fatal: the kernel panicked at the end: {info}"
+        );
         if local::this().stopped.load(Ordering::Relaxed) {
             halt_forever();
         }
         leave(STATUS_ABORTED);
     }
     stop_others();
-    let _ = writeln!(console, "dolmen: fatal: {Whereabouts}: the kernel panicked: {info}");
+    let _ = writeln!(
+        console,
+        "dolmen: fatal: {Whereabouts}: the kernel panicked: {info}"
+    );
     leave(STATUS_ABORTED)
 }

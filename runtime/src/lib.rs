@@ -15,6 +15,7 @@ mod console;
 mod cpu;
 mod dev;
 mod entropy;
+pub mod entry;
 mod fatal;
 mod mem;
 mod report;

@@ -23,8 +23,10 @@ impl fmt::Display for KernelRecord {
         let now = clock::ticks();
         let booted = boot::main_started_at();
         let cpus = local::count() as u64;
-        let idle: u64 = sum(|local| &local.idle_ticks);
-        let memory: u64 = sum(|local| &local.memory_ticks);
+        let idle: u64 = local::all().map(idle_ticks).sum();
+        let memory: u64 = local::all()
+            .map(|local| local.memory_ticks.load(Ordering::Relaxed))
+            .sum();
         let wall = now.saturating_sub(booted);
         let busy = (wall * cpus).saturating_sub(idle);
         let settings = boot::settings();
@@ -56,10 +58,12 @@ impl fmt::Display for KernelRecord {
     }
 }
 
-fn sum(of: impl Fn(&local::Local) -> &core::sync::atomic::AtomicU64) -> u64 {
-    local::all()
-        .map(|local| of(local).load(Ordering::Relaxed))
-        .sum()
+fn idle_ticks(local: &local::Local) -> u64 {
+    let now = match local.idle_since.load(Ordering::Relaxed) {
+        0 => 0,
+        since => boot::run_ticks_since(since),
+    };
+    local.idle_ticks.load(Ordering::Relaxed) + now
 }
 
 /// Writes all counters as a JSON object.

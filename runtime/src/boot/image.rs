@@ -89,7 +89,12 @@ fn parts(image: &Range<u64>) -> Option<impl Iterator<Item = Part>> {
                 u64::from_le_bytes(*entry[at..].first_chunk().expect("within a program header"))
             };
             let kind_and_flags = word(0);
-            (kind_and_flags as u32, (kind_and_flags >> 32) as u32, word(16), word(40))
+            (
+                kind_and_flags as u32,
+                (kind_and_flags >> 32) as u32,
+                word(16),
+                word(40),
+            )
         })
     };
     // The first loaded part starts where the image does.

@@ -1,6 +1,5 @@
 //! From the loader's hand-over to the application's first instruction.
 
-mod entry;
 mod image;
 mod smp;
 pub(crate) mod tls;
@@ -30,7 +29,7 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::cpu::features::Features;
 use crate::cpu::local::Local;
-use crate::cpu::{apic, clock, fpu, interrupts, local};
+use crate::cpu::{apic, clock, fpu, interrupts, local, thread_pointer};
 use crate::dev::serial;
 use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
@@ -87,8 +86,14 @@ pub(crate) fn main_started_at() -> u64 {
     MAIN_STARTED.load(Ordering::Relaxed)
 }
 
+/// Ticks of the application's run since the clock read `start`: what lies before its start does
+/// not count.
+pub(crate) fn run_ticks_since(start: u64) -> u64 {
+    clock::ticks().saturating_sub(start.max(main_started_at()))
+}
+
 /// Sets the machine up and starts the application.
-extern "C" fn start(raw: &'static RawBootInfo) -> ! {
+pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     clock::mark_entry();
     kernel_heap::begin();
     let info = BootInfo::from(*raw);
@@ -119,8 +124,8 @@ extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         direct::map_ram(memory.range.start, memory.range.bytes());
     }
 
-    let args = BootArgs::parse(&tree.bootargs)
-        .unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let args =
+        BootArgs::parse(&tree.bootargs).unwrap_or_else(|error| refuse(format_args!("{error}")));
     if args.report {
         console::enable_records();
     }
@@ -146,7 +151,7 @@ extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     interrupts::build();
     load_descriptors(boot_cpu);
     fpu::enable(&features);
-    enable_thread_pointer_instructions(&features);
+    thread_pointer::enable(&features);
     sched::become_idle_context();
 
     clock::calibrate(told_frequency(&info, &tree));
@@ -199,8 +204,7 @@ fn read_tree(info: &BootInfo) -> BootTree {
     // long it is.
     let blob = unsafe {
         let header = core::slice::from_raw_parts(start, fdt::HEADER_BYTES);
-        let bytes =
-            fdt::total_size(header).unwrap_or_else(|error| refuse(format_args!("{error}")));
+        let bytes = fdt::total_size(header).unwrap_or_else(|error| refuse(format_args!("{error}")));
         core::slice::from_raw_parts(start, bytes)
     };
     BootTree::parse(blob).unwrap_or_else(|error| refuse(format_args!("{error}")))
@@ -252,13 +256,6 @@ fn load_descriptors(local: &'static Local) {
     local.descriptors.load();
     local.install();
     interrupts::load();
-}
-
-fn enable_thread_pointer_instructions(features: &Features) {
-    if features.fsgsbase {
-        // SAFETY: lets code at ring 0, which is all code, use `wrfsbase` and its relatives.
-        unsafe { Cr4::update(|cr4| cr4.insert(Cr4Flags::FSGSBASE)) };
-    }
 }
 
 fn told_frequency(info: &BootInfo, tree: &BootTree) -> Option<u64> {
@@ -324,8 +321,7 @@ fn read_files(archive: Option<PhysicalRange>) -> Tree<'static> {
             let start = direct::pointer::<u8>(range.start);
             // SAFETY: the archive lies in RAM, which the direct map covers, and in a reservation,
             // so nobody writes to it.
-            let bytes =
-                unsafe { core::slice::from_raw_parts(start, range.bytes() as usize) };
+            let bytes = unsafe { core::slice::from_raw_parts(start, range.bytes() as usize) };
             Tree::from_tar(bytes)
         }
     };

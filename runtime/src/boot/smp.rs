@@ -8,7 +8,7 @@ use x86_64::registers::control::{Cr0, Cr4};
 
 use crate::cpu::features::Features;
 use crate::cpu::local::{self, Local};
-use crate::cpu::{apic, clock, fpu, interrupts};
+use crate::cpu::{apic, clock, fpu, interrupts, thread_pointer};
 use crate::mem::direct;
 use crate::{console, sched};
 
@@ -135,9 +135,10 @@ pub(super) fn start_all() {
         parameters
             .stack
             .store(local::stack(STACK_BYTES), Ordering::Relaxed);
-        parameters
-            .local
-            .store(core::ptr::from_ref(local).expose_provenance() as u64, Ordering::Release);
+        parameters.local.store(
+            core::ptr::from_ref(local).expose_provenance() as u64,
+            Ordering::Release,
+        );
         start(local);
     }
     direct::unmap_low_page(CODE_PAGE);
@@ -190,7 +191,7 @@ extern "C" fn start_here(local: &'static Local) -> ! {
     let features = Features::detect();
     super::load_descriptors(local);
     fpu::enable(&features);
-    super::enable_thread_pointer_instructions(&features);
+    thread_pointer::enable(&features);
     apic::enable(&features);
     if apic::id() != local.apic_id {
         console::line(format_args!(

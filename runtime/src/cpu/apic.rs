@@ -186,7 +186,10 @@ pub(crate) fn calibrate_timer() {
     }
     write(Register::TimerInitial, 0);
     write(Register::Timer, u32::from(VECTOR_TIMER));
-    TIMER_RATE.store(u32::try_from(rate.max(1)).unwrap_or(u32::MAX), Ordering::Relaxed);
+    TIMER_RATE.store(
+        u32::try_from(rate.max(1)).unwrap_or(u32::MAX),
+        Ordering::Relaxed,
+    );
 }
 
 /// Lets the timer of the executing processor fire once, when the time stamp counter has reached

@@ -1,5 +1,7 @@
 //! Segments, the task state segment and the interrupt stacks of one processor.
 
+use alloc::boxed::Box;
+
 use x86_64::VirtAddr;
 use x86_64::instructions::segmentation::{CS, DS, ES, FS, GS, SS, Segment};
 use x86_64::instructions::tables::load_tss;
@@ -24,7 +26,7 @@ const STACK_BYTES: [usize; 5] = [16 << 10, 32 << 10, 8 << 10, 16 << 10, 16 << 10
 
 /// GDT and TSS of one processor.
 pub(crate) struct Descriptors {
-    tss: TaskStateSegment,
+    tss: &'static TaskStateSegment,
     gdt: GlobalDescriptorTable,
     code: SegmentSelector,
     data: SegmentSelector,
@@ -34,25 +36,24 @@ pub(crate) struct Descriptors {
 impl Descriptors {
     /// Descriptors with interrupt stacks, not yet loaded.
     pub(crate) fn new() -> Self {
-        let mut tss = TaskStateSegment::new();
-        for (entry, bytes) in tss.interrupt_stack_table.iter_mut().zip(STACK_BYTES) {
-            *entry = VirtAddr::new(stack(bytes));
+        let mut stacks = [VirtAddr::zero(); 7];
+        for (top, bytes) in stacks.iter_mut().zip(STACK_BYTES) {
+            *top = VirtAddr::new(stack(bytes));
         }
+        let mut tss = TaskStateSegment::new();
+        tss.interrupt_stack_table = stacks;
+        let tss: &'static TaskStateSegment = Box::leak(Box::new(tss));
         let mut gdt = GlobalDescriptorTable::new();
         let code = gdt.append(Descriptor::kernel_code_segment());
         let data = gdt.append(Descriptor::kernel_data_segment());
+        let task = gdt.append(Descriptor::tss_segment(tss));
         Self {
             tss,
             gdt,
             code,
             data,
-            task: SegmentSelector(0),
+            task,
         }
-    }
-
-    /// Adds the descriptor of the TSS, which needs its final address.
-    pub(crate) fn build(&'static mut self) {
-        self.task = self.gdt.append(Descriptor::tss_segment(&self.tss));
     }
 
     /// Loads segments and TSS on the executing processor. Clears the FS and GS bases.
@@ -72,7 +73,8 @@ impl Descriptors {
 
     /// Whether `stack_pointer` lies in the page-fault stack.
     pub(crate) fn on_page_fault_stack(&self, stack_pointer: u64) -> bool {
-        let top = self.tss.interrupt_stack_table[usize::from(IST_PAGE_FAULT)].as_u64();
+        let stacks = self.tss.interrupt_stack_table;
+        let top = stacks[usize::from(IST_PAGE_FAULT)].as_u64();
         (top - STACK_BYTES[usize::from(IST_PAGE_FAULT)] as u64..=top).contains(&stack_pointer)
     }
 }

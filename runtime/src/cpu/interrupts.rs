@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use dolmen_mm::ids::VirtAddr;
-use dolmen_mm::space::{Access, FaultError};
+use dolmen_mm::{Access, FaultError};
 use x86_64::registers::control::Cr2;
 use x86_64::structures::idt::{Entry, InterruptDescriptorTable};
 

@@ -44,8 +44,10 @@ pub(crate) struct Local {
     pub(crate) scheduler: Scheduler,
     /// Clock ticks spent in page faults and memory manager calls.
     pub(crate) memory_ticks: AtomicU64,
-    /// Clock ticks spent halted.
+    /// Clock ticks spent halted since the application started.
     pub(crate) idle_ticks: AtomicU64,
+    /// When the processor halted, if it is halted now; else 0.
+    pub(crate) idle_since: AtomicU64,
     /// Set when this processor executes instructions and takes interrupts.
     pub(crate) online: AtomicBool,
     /// Set when this processor has stopped for the end of the run.
@@ -80,11 +82,11 @@ impl Local {
             scheduler: Scheduler::new(),
             memory_ticks: AtomicU64::new(0),
             idle_ticks: AtomicU64::new(0),
+            idle_since: AtomicU64::new(0),
             online: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }));
         local.this = local;
-        local.descriptors.build();
         LOCALS[cpu.index()].store(local, Ordering::Release);
         COUNT.fetch_max(u32::from(cpu.get()) + 1, Ordering::AcqRel);
         local
@@ -111,6 +113,12 @@ pub(crate) fn this() -> &'static Local {
         asm!("mov {}, gs:[0]", out(reg) local, options(pure, readonly, nostack, preserves_flags));
         &*local
     }
+}
+
+/// Whether [`this`] may be called on the executing processor: false in the first steps of its boot.
+pub(crate) fn is_installed() -> bool {
+    let base = x86_64::registers::model_specific::GsBase::read();
+    all().any(|local| x86_64::VirtAddr::from_ptr(local) == base)
 }
 
 /// The data of processor `cpu`, if there is such a processor.

@@ -8,6 +8,7 @@ pub(crate) mod gdt;
 pub(crate) mod interrupts;
 pub(crate) mod local;
 pub(crate) mod switch;
+pub(crate) mod thread_pointer;
 pub(crate) mod vectors;
 
 use x86_64::instructions::interrupts as flags;

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use dolmen_heap::{Backing, Heap};
 use dolmen_mm::ids::{HUGE_BYTES, PAGE_BYTES, VirtAddr, VirtRange};
-use dolmen_mm::space::{HugeAdvice, MapRequest, Prot};
+use dolmen_mm::{HugeAdvice, MapRequest, Prot};
 
 use crate::cpu::local;
 
@@ -37,7 +37,7 @@ pub(crate) fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
 }
 
 /// Unmaps what [`map`] mapped.
-pub(crate) fn unmap(memory: NonNull<u8>, bytes: usize) -> Result<(), dolmen_mm::space::MapError> {
+pub(crate) fn unmap(memory: NonNull<u8>, bytes: usize) -> Result<(), dolmen_mm::MapError> {
     let start = VirtAddr(memory.addr().get() as u64);
     let bytes = bytes.next_multiple_of(PAGE_BYTES);
     super::enter(|manager| manager.unmap(VirtRange::new(start, bytes)))

@@ -164,7 +164,11 @@ fn install(at: u64, frame: u64, level: u32, access: Access) -> u64 {
     }
     let entry = &table[index(at, level)];
     if entry.load(Ordering::Relaxed) & Flags::PRESENT.bits() == 0 {
-        let huge = if level > 0 { Flags::HUGE_PAGE.bits() } else { 0 };
+        let huge = if level > 0 {
+            Flags::HUGE_PAGE.bits()
+        } else {
+            0
+        };
         entry.store(frame | access.flags() | huge, Ordering::Release);
     }
     page_bytes(level)

@@ -73,8 +73,9 @@ fn boot_alloc(layout: Layout) -> *mut u8 {
     }
 }
 
-/// Lets frames be the source from now on. The memory manager exists.
-pub(crate) fn use_frames(cpus: usize) {
+/// Prepares the heap for this many processors. Frames are its source as soon as the memory manager
+/// is installed.
+pub(crate) fn prepare(cpus: usize) {
     HEAP.init(cpus);
 }
 

@@ -56,11 +56,7 @@ pub(crate) fn enter<R>(call: impl FnOnce(&'static Manager) -> R) -> R {
     // SAFETY: with preemption off nobody else uses this processor's kernel stack, as the flag
     // tells nested calls; `run` gets the argument that it is instantiated for.
     unsafe {
-        switch::call_on_stack(
-            (&raw mut job).cast(),
-            job.runner(),
-            local.kernel_stack_top,
-        );
+        switch::call_on_stack((&raw mut job).cast(), job.runner(), local.kernel_stack_top);
     }
     local.on_kernel_stack.store(false, Ordering::Relaxed);
     charge(start);
@@ -94,7 +90,9 @@ extern "C" fn run<F: FnOnce(&'static Manager) -> R, R>(job: *mut ()) {
 /// Counts the ticks since `start` as time of the memory manager.
 pub(crate) fn charge(start: u64) {
     let spent = clock::ticks().saturating_sub(start);
-    local::this().memory_ticks.fetch_add(spent, Ordering::Relaxed);
+    local::this()
+        .memory_ticks
+        .fetch_add(spent, Ordering::Relaxed);
 }
 
 /// Executes the TLB shootdowns that other processors wait for.

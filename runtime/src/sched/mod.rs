@@ -18,11 +18,11 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hashbrown::HashMap;
-use x86_64::registers::model_specific::FsBase;
 
 use crate::cpu::vectors::TrapFrame;
-use crate::cpu::{InterruptsOff, apic, clock, local};
+use crate::cpu::{InterruptsOff, apic, clock, local, thread_pointer};
 use crate::sync::SpinLock;
+use crate::{boot, fatal};
 use queue::{Queue, Timers};
 use thread::{State, Thread, Tid};
 
@@ -60,11 +60,15 @@ impl Scheduler {
 }
 
 /// All threads that have not ended.
-static THREADS: SpinLock<HashMap<Tid, Arc<Thread>, hashbrown::DefaultHashBuilder>> =
-    SpinLock::new(HashMap::with_hasher(FIXED_HASHER));
+static THREADS: SpinLock<Option<HashMap<Tid, Arc<Thread>>>> = SpinLock::new(None);
 
-/// Thread numbers come from a counter: no adversary chooses them, so a fixed seed serves.
-const FIXED_HASHER: hashbrown::DefaultHashBuilder = hashbrown::DefaultHashBuilder::with_seed(0);
+/// Enters a new thread into the table.
+fn register(thread: Arc<Thread>) {
+    let mut threads = THREADS.lock();
+    threads
+        .get_or_insert_with(HashMap::new)
+        .insert(thread.id, thread);
+}
 
 /// Makes the caller, on its boot stack, the idle context of its processor.
 pub(crate) fn become_idle_context() {
@@ -94,6 +98,7 @@ pub(crate) fn current_for_report() -> Option<Arc<Thread>> {
 pub(crate) fn owner_of_guard(address: u64, guard_bytes: usize) -> Option<Arc<Thread>> {
     let threads = THREADS.lock_for_report()?;
     threads
+        .as_ref()?
         .values()
         .find(|thread| {
             thread.stack.is_some_and(|stack| {
@@ -106,6 +111,7 @@ pub(crate) fn owner_of_guard(address: u64, guard_bytes: usize) -> Option<Arc<Thr
 /// Gives the processor to the next thread that waits for it, if there is one.
 pub(crate) fn yield_now() {
     let _interrupts = InterruptsOff::new();
+    fatal::stop_if_ending();
     local::take_reschedule();
     let scheduler = &local::this().scheduler;
     let Some(next) = scheduler.ready.lock().pop() else {
@@ -213,9 +219,10 @@ fn switch(me: Arc<Thread>, next: Arc<Thread>) {
 
 /// Notes `next` as the current thread of this processor and prepares the processor for it.
 fn begin(next: Arc<Thread>) {
+    fatal::stop_if_ending();
     let fs_base = next.fs_base.load(Ordering::Relaxed);
     if fs_base != 0 {
-        set_thread_pointer(fs_base);
+        thread_pointer::set(fs_base);
     }
     let scheduler = &local::this().scheduler;
     let slice = clock::ticks_from_nanos(SLICE_NANOS);
@@ -224,11 +231,6 @@ fn begin(next: Arc<Thread>) {
         .store(clock::ticks() + slice, Ordering::Relaxed);
     *scheduler.current.lock() = Some(next);
     arm_timer();
-}
-
-/// Loads the thread pointer.
-pub(crate) fn set_thread_pointer(fs_base: u64) {
-    FsBase::write(x86_64::VirtAddr::new(fs_base));
 }
 
 /// Arms this processor's timer for whatever comes first. Interrupts are off.
@@ -269,6 +271,7 @@ pub(crate) fn on_kick() {
 /// Gives the processor of an interrupted thread to the next one, at the end of an interrupt or
 /// page fault. Returns if nobody waits. Interrupts are off.
 pub(crate) fn preempt(frame: &TrapFrame) {
+    fatal::stop_if_ending();
     let scheduler = &local::this().scheduler;
     let me = current();
     if me.is_idle() {
@@ -299,10 +302,12 @@ pub(crate) fn idle_loop() -> ! {
             continue;
         }
         let start = clock::ticks();
+        local.idle_since.store(start, Ordering::Relaxed);
         x86_64::instructions::interrupts::enable_and_hlt();
+        local.idle_since.store(0, Ordering::Relaxed);
         local
             .idle_ticks
-            .fetch_add(clock::ticks() - start, Ordering::Relaxed);
+            .fetch_add(boot::run_ticks_since(start), Ordering::Relaxed);
     }
 }
 
@@ -310,7 +315,9 @@ pub(crate) fn idle_loop() -> ! {
 pub(crate) fn exit_thread() -> ! {
     spawn::reap();
     let me = current();
-    THREADS.lock().remove(&me.id);
+    if let Some(threads) = THREADS.lock().as_mut() {
+        threads.remove(&me.id);
+    }
     let scheduler = &local::this().scheduler;
     scheduler.members.fetch_sub(1, Ordering::Relaxed);
     me.finished.store(1, Ordering::Release);
@@ -326,9 +333,11 @@ pub(crate) fn exit_thread() -> ! {
 
 /// Waits until thread `id` has ended. A thread that is not there has.
 pub(crate) fn join(id: Tid) {
-    let Some(thread) = THREADS.lock().get(&id).cloned() else {
-        return;
-    };
+    let thread = THREADS
+        .lock()
+        .as_ref()
+        .and_then(|threads| threads.get(&id).cloned());
+    let Some(thread) = thread else { return };
     while thread.finished.load(Ordering::Acquire) == 0 {
         futex::wait(thread.finished.as_ptr().addr() as u64, 0, None);
     }

@@ -4,12 +4,12 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use dolmen_mm::ids::{CpuId, PAGE_BYTES, VirtRange};
-use dolmen_mm::space::{HugeAdvice, MapRequest, Prot};
+use dolmen_mm::{HugeAdvice, MapRequest, Prot};
 
 use super::thread::{Entry, StackLayout, Thread, Tid};
-use super::{THREADS, enqueue};
+use super::{enqueue, register};
 use crate::boot::tls;
-use crate::cpu::local;
+use crate::cpu::{local, thread_pointer};
 use crate::mem;
 use crate::sync::SpinLock;
 
@@ -76,7 +76,7 @@ pub(crate) fn spawn(entry: Entry, stack_bytes: usize, core: Option<CpuId>) -> Op
         }
         return None;
     };
-    THREADS.lock().insert(id, thread.clone());
+    register(thread.clone());
     enqueue(thread);
     Some(id)
 }
@@ -109,9 +109,8 @@ fn map_stack(home: &local::Local, stack_bytes: usize) -> Option<StackLayout> {
 }
 
 fn unmap_stack(mapping: VirtRange) {
-    let start = dolmen_mm::VirtAddr(mapping.start.0 - GUARD_BYTES as u64);
-    let whole = VirtRange::new(start, mapping.bytes + GUARD_BYTES);
-    mem::enter(|manager| manager.unmap(whole)).expect("a stack's mapping is whole");
+    // The guard goes with the lowest page.
+    mem::enter(|manager| manager.unmap(mapping)).expect("a stack's mapping is whole");
 }
 
 /// Frees what the ended threads of this processor have left.
@@ -133,9 +132,9 @@ pub(crate) fn reap() {
 /// calls what it was spawned for.
 extern "C" fn start() -> ! {
     let me = super::current();
-    let thread_pointer = tls::make_block(me.stack_top);
-    me.fs_base.store(thread_pointer, Ordering::Relaxed);
-    super::set_thread_pointer(thread_pointer);
+    let pointer = tls::make_block(me.stack_top);
+    me.fs_base.store(pointer, Ordering::Relaxed);
+    thread_pointer::set(pointer);
     let entry = me.entry.expect("only idle contexts have no entry");
     drop(me);
     (entry.function)(entry.argument);

@@ -114,14 +114,30 @@ impl Thread {
         };
         let vectors = SaveArea::new()?;
         vectors.reset();
-        Some(Self::build(id, home, Context::Trap, trap, vectors, Some(stack), Some(entry)))
+        Some(Self::build(
+            id,
+            home,
+            Context::Trap,
+            trap,
+            vectors,
+            Some(stack),
+            Some(entry),
+        ))
     }
 
     /// The context of a processor that has nothing to do: the one that calls this.
     pub(crate) fn idle(home: CpuId) -> Option<Self> {
         let vectors = SaveArea::new()?;
         let trap = TrapFrame::default();
-        Some(Self::build(0, home, Context::Call(0), trap, vectors, None, None))
+        Some(Self::build(
+            0,
+            home,
+            Context::Call(0),
+            trap,
+            vectors,
+            None,
+            None,
+        ))
     }
 
     fn build(
@@ -159,15 +175,6 @@ impl Thread {
     /// Whether this is a processor's idle context.
     pub(crate) fn is_idle(&self) -> bool {
         self.stack.is_none()
-    }
-
-    /// What the thread is doing.
-    pub(crate) fn state(&self) -> State {
-        match self.state.load(Ordering::Acquire) {
-            0 => State::Runnable,
-            1 => State::Blocked,
-            _ => State::Dead,
-        }
     }
 
     /// Notes what the thread is doing.

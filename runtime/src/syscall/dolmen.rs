@@ -8,16 +8,18 @@ use hermit_abi::errno::EINVAL;
 
 use super::{buffer_of, bytes_of, negative};
 use crate::cpu::local;
-use crate::{console, mem, report};
+use crate::{boot, console, mem, report};
 
 /// The node of the page that holds `address`, or −1 if none is mapped there.
 #[unsafe(no_mangle)]
 pub extern "C" fn sys_dolmen_page_home(address: *const u8) -> i32 {
     let address = VirtAddr(address.addr() as u64);
-    if !mem::ARENA.contains(address) {
-        return -1;
-    }
-    mem::enter(|manager| manager.page_home(address)).map_or(-1, |node| i32::from(node.get()))
+    let node = if mem::ARENA.contains(address) {
+        mem::enter(|manager| manager.page_home(address))
+    } else {
+        boot::node_of_image(address.0)
+    };
+    node.map_or(-1, |node| i32::from(node.get()))
 }
 
 /// NUMA nodes.

@@ -5,7 +5,9 @@ use core::ffi::{CStr, c_char};
 
 use dolmen_fs::{Errno, FdTable, Tree};
 use hermit_abi::errno::{EBADF, EINVAL};
-use hermit_abi::{IOV_MAX, STDERR_FILENO, STDIN_FILENO, STDOUT_FILENO, S_IFCHR, dirent64, iovec, stat};
+use hermit_abi::{
+    IOV_MAX, S_IFCHR, STDERR_FILENO, STDIN_FILENO, STDOUT_FILENO, dirent64, iovec, stat,
+};
 
 use super::{buffer_of, bytes_of, negative};
 use crate::console;
@@ -120,7 +122,11 @@ pub unsafe extern "C" fn sys_writev(fd: i32, vectors: *const iovec, count: usize
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sys_read(fd: i32, start: *mut u8, bytes: usize) -> isize {
     if is_console(fd) {
-        return if fd == STDIN_FILENO { 0 } else { negative(EBADF) };
+        return if fd == STDIN_FILENO {
+            0
+        } else {
+            negative(EBADF)
+        };
     }
     // SAFETY: by the contract.
     let buffer = match unsafe { buffer_of(start, bytes) } {
@@ -275,7 +281,13 @@ pub unsafe extern "C" fn sys_getdents64(fd: i32, out: *mut dirent64, bytes: usiz
         Ok(buffer) => buffer,
         Err(errno) => return i64::from(-errno),
     };
-    match OPEN.lock().getdents(tree(), fd, buffer) {
+    // The table is open again before the buffer is touched, whose pages may fault.
+    let directory = OPEN.lock().getdents(tree(), fd, buffer.len());
+    let written = directory.and_then(|directory| match directory {
+        Some(directory) => tree().write_dirents(directory, buffer),
+        None => Ok(0),
+    });
+    match written {
         Ok(bytes) => bytes as i64,
         Err(errno) => i64::from(errno.negative()),
     }

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use dolmen_mm::ids::{PAGE_BYTES, VirtAddr, VirtRange};
-use dolmen_mm::space::{HugeAdvice, MapError, MapRequest, Prot};
+use dolmen_mm::{HugeAdvice, MapError, MapRequest, Prot};
 use hermit_abi::errno::{EINVAL, ENOMEM};
 use hermit_abi::{PROT_EXEC, PROT_READ, PROT_WRITE};
 
@@ -81,7 +81,7 @@ fn prot(flags: u32) -> Result<Prot, i32> {
     Ok(Prot {
         read: flags & PROT_READ != 0,
         write: flags & PROT_WRITE != 0,
-        execute: flags & PROT_EXEC != 0,
+        exec: flags & PROT_EXEC != 0,
     })
 }
 
@@ -102,7 +102,7 @@ fn outcome(result: Result<(), i32>) -> i32 {
 /// Maps `size` bytes of demand-paged zero pages and stores their address in `out`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sys_mmap(size: usize, prot_flags: u32, out: &mut *mut u8) -> i32 {
-    let map = || {
+    let mut map = || {
         let bytes = size.checked_next_multiple_of(PAGE_BYTES).ok_or(ENOMEM)?;
         let request = MapRequest {
             bytes,

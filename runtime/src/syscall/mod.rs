@@ -3,13 +3,14 @@
 //! An application calls these functions directly: there is no change of privilege and no trap.
 //! Errors are negative `errno` values, as `hermit-abi` names them.
 
-mod dolmen;
-mod file;
-mod memory;
-mod net;
-mod thread;
-mod time;
+pub mod dolmen;
+pub mod file;
+pub mod memory;
+pub mod net;
+pub mod thread;
+pub mod time;
 
+pub(crate) use file::mount;
 use hermit_abi::errno::EINVAL;
 
 /// `-errno` in a return type that is wider than `i32`.

@@ -39,7 +39,7 @@ pub unsafe extern "C" fn _start(_boot_info: &'static RawBootInfo, _cpu: u32) -> 
         "ud2",
         stack = sym BOOT_STACK,
         bytes = const BOOT_STACK_BYTES,
-        start = sym super::start,
+        start = sym crate::boot::start,
     )
 }
 
