@@ -38,102 +38,19 @@ mod cpu;
 mod hints;
 mod layout;
 mod node;
+mod types;
 
 use alloc::boxed::Box;
-use core::fmt;
 
-use crate::ids::{CpuId, FRAMES_PER_BLOCK, FrameId, MAX_CPUS, MAX_NODES, NodeId, Order, PhysAddr};
+use crate::ids::{
+    CpuId, FRAMES_PER_BLOCK, FrameId, HUGE_BYTES, MAX_CPUS, MAX_NODES, NodeId, Order,
+};
 use crate::numa::Topology;
 use crate::stats::{Counter, LockClass, Snapshot};
 use cpu::{BATCH, Cpu, Event};
 use layout::{FrameRange, Span};
 use node::Node;
-
-/// A range of RAM that the allocator may hand out. It need not be aligned: frames that it holds
-/// only a part of are not used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RamRange {
-    /// The first byte.
-    pub start: PhysAddr,
-    /// Length in bytes.
-    pub bytes: u64,
-    /// The node it belongs to.
-    pub node: NodeId,
-}
-
-/// What a frame is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FrameKind {
-    /// Its contents could be moved to another frame: application memory.
-    Movable,
-    /// It stays where it is until it is freed: page tables, the runtime's own data.
-    Unmovable,
-}
-
-/// Where a frame may come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
-    /// The named node only.
-    ThisNode,
-    /// The named node, or else the nearest one that has such a frame.
-    AnyNode,
-}
-
-/// The memory of one node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NodeMemory {
-    /// Frames that the allocator manages.
-    pub total_frames: u64,
-    /// Frames that are not allocated, those in processors' caches included.
-    pub free_frames: u64,
-    /// Free frames in processors' caches.
-    pub cached_frames: u64,
-    /// Blocks of 2 MiB that are free as a whole.
-    pub free_blocks: u64,
-}
-
-/// Why no allocator could be made of the RAM described.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum InitError {
-    /// Not one whole frame of RAM.
-    NoMemory,
-    /// No processor, more than [`MAX_CPUS`], or another number than the topology knows.
-    CpuCount(usize),
-    /// A range is on a node that the topology does not know.
-    UnknownNode(NodeId),
-    /// Two ranges overlap.
-    Overlap(PhysAddr),
-    /// A range ends beyond the physical address space.
-    BeyondAddressSpace(PhysAddr),
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoMemory => write!(f, "there is no usable memory"),
-            Self::CpuCount(n) => write!(
-                f,
-                "{n} processors: between 1 and {MAX_CPUS} are supported, all in the topology"
-            ),
-            Self::UnknownNode(node) => {
-                write!(
-                    f,
-                    "memory on NUMA node {}, which does not exist",
-                    node.get()
-                )
-            }
-            Self::Overlap(at) => write!(f, "two ranges of memory overlap at {:#x}", at.0),
-            Self::BeyondAddressSpace(start) => write!(
-                f,
-                "the range of memory at {:#x} ends beyond the address space",
-                start.0
-            ),
-        }
-    }
-}
-
-impl core::error::Error for InitError {}
+pub use types::{FrameKind, InitError, NodeMemory, RamRange, Reach};
 
 /// Allocates page frames by node. See the [module](self) for model and contract.
 pub struct FrameAllocator {
@@ -203,7 +120,7 @@ impl FrameAllocator {
     /// Bytes of metadata that [`FrameAllocator::new`] allocates at most, so that a caller without
     /// another allocator can set memory aside.
     pub fn metadata_bytes(ram: &[RamRange], cpus: usize) -> u64 {
-        let huge = crate::ids::HUGE_BYTES as u64;
+        let huge = HUGE_BYTES as u64;
         let blocks: u64 = ram.iter().map(|range| range.bytes / huge + 2).sum();
         // Holes add up to a quarter; hints and their rounding, per node; the processors.
         let per_block = size_of::<block::Block>() as u64 + 3;
