@@ -82,7 +82,9 @@ impl Lifo {
 
     /// Anybody: takes frames out, as many as there are while they are asked for.
     pub(super) fn drain(&self) -> impl Iterator<Item = FrameId> {
-        self.slots
+        let used = self.next.load(Ordering::Relaxed) != self.oldest.load(Ordering::Relaxed);
+        let slots = if used { &self.slots[..] } else { &[] };
+        slots
             .iter()
             .filter(|slot| slot.load(Ordering::Relaxed) != EMPTY)
             .filter_map(Self::take)
