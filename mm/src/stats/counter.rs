@@ -74,9 +74,7 @@ lock_classes! {
     Arena = "lock_wait_arena",
     /// A processor's queue of shootdown requests.
     Shootdown = "lock_wait_shootdown",
-    /// A processor's own cache of frames, while another processor drains it.
-    FrameCpu = "lock_wait_frame_cpu",
-    /// The map or the state of a block of frames: a compare-exchange that failed.
+    /// The map or the count of a block of frames: an atomic operation that another processor foiled.
     FrameBlock = "lock_wait_frame_block",
 }
 

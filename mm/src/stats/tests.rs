@@ -1,3 +1,5 @@
+extern crate std;
+
 use alloc::collections::BTreeSet;
 use core::mem::size_of;
 
@@ -55,4 +57,21 @@ fn counters_of_two_processors_share_no_pair_of_lines() {
         let start = &raw const pair[1] as usize;
         assert!(end.div_ceil(128) <= start / 128);
     }
+}
+
+#[test]
+fn what_interrupts_count_loses_nothing() {
+    // Another thread stands for the handler that comes between any two instructions.
+    let stats = Stats::new(1, 1);
+    let count = || {
+        for _ in 0..200_000 {
+            stats.add(CpuId::new(0), Counter::TlbRemoteFlushReceived, 1);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(count);
+        scope.spawn(count);
+    });
+    let received = stats.snapshot().get(Counter::TlbRemoteFlushReceived);
+    assert_eq!(received, 400_000);
 }
