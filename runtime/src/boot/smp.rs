@@ -1,10 +1,11 @@
 //! The start of the other processors: INIT, SIPI, SIPI, and the way from real mode to long mode.
 
 use core::arch::global_asm;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use dolmen_mm::ids::PAGE_BYTES;
-use x86_64::registers::control::{Cr0, Cr4};
+use x86_64::registers::control::{Cr0, Cr4, Efer};
 
 use crate::cpu::features::Features;
 use crate::cpu::local::{self, Local};
@@ -23,17 +24,22 @@ const STACK_BYTES: usize = 32 << 10;
 /// How long a processor has to come up, in nanoseconds.
 const PATIENCE_NANOS: u64 = 10_000_000_000;
 
+/// Offset of [`Parameters`] in [`CODE_PAGE`].
+const PARAMETERS_OFFSET: u64 = 0x800;
+
 global_asm!(
     r#"
     .pushsection .rodata.dolmen_trampoline, "a"
     .balign 16
+    .global dolmen_trampoline
     dolmen_trampoline:
     .code16
         cli
         cld
         xor ax, ax
         mov ds, ax
-        lgdt [{code} + (dolmen_trampoline_gdt_pointer - dolmen_trampoline)]
+        mov ebx, {parameters}
+        lgdt [ebx + {gdt_pointer}]
         mov eax, cr0
         or al, 1
         mov cr0, eax
@@ -46,66 +52,66 @@ global_asm!(
         mov ds, ax
         mov es, ax
         mov ss, ax
-        mov eax, [{code} + (dolmen_trampoline_cr4 - dolmen_trampoline)]
+        mov eax, [ebx + {cr4}]
         mov cr4, eax
         mov eax, {root}
         mov cr3, eax
         mov ecx, 0xc0000080
-        mov eax, [{code} + (dolmen_trampoline_efer - dolmen_trampoline)]
+        mov eax, [ebx + {efer}]
         xor edx, edx
         wrmsr
-        mov eax, [{code} + (dolmen_trampoline_cr0 - dolmen_trampoline)]
+        mov eax, [ebx + {cr0}]
         mov cr0, eax
         .byte 0xea
         .long {code} + (dolmen_trampoline_64 - dolmen_trampoline)
         .word 0x08
     .code64
     dolmen_trampoline_64:
-        mov rax, [{code} + (dolmen_trampoline_cr3 - dolmen_trampoline)]
+        mov ebx, ebx
+        mov rax, [rbx + {cr3}]
         mov cr3, rax
-        mov rsp, [{code} + (dolmen_trampoline_stack - dolmen_trampoline)]
-        mov rdi, [{code} + (dolmen_trampoline_local - dolmen_trampoline)]
-        mov rax, [{code} + (dolmen_trampoline_entry - dolmen_trampoline)]
+        mov rsp, [rbx + {stack}]
+        mov rdi, [rbx + {local}]
+        mov rax, [rbx + {entry}]
         xor ebp, ebp
         call rax
         ud2
-    .balign 8
-    dolmen_trampoline_gdt:
-        .quad 0
-        .quad 0x00af9b000000ffff
-        .quad 0x00cf93000000ffff
-        .quad 0x00cf9b000000ffff
-    dolmen_trampoline_gdt_pointer:
-        .word 31
-        .long {code} + (dolmen_trampoline_gdt - dolmen_trampoline)
-    .balign 8
-    dolmen_trampoline_parameters:
-    dolmen_trampoline_cr0: .quad 0
-    dolmen_trampoline_cr3: .quad 0
-    dolmen_trampoline_cr4: .quad 0
-    dolmen_trampoline_efer: .quad 0
-    dolmen_trampoline_stack: .quad 0
-    dolmen_trampoline_local: .quad 0
-    dolmen_trampoline_entry: .quad 0
+    .global dolmen_trampoline_end
     dolmen_trampoline_end:
     .popsection
     "#,
     code = const CODE_PAGE,
     root = const ROOT_PAGE,
+    parameters = const CODE_PAGE + PARAMETERS_OFFSET,
+    gdt_pointer = const offset_of!(Parameters, gdt_limit),
+    cr0 = const offset_of!(Parameters, cr0),
+    cr3 = const offset_of!(Parameters, cr3),
+    cr4 = const offset_of!(Parameters, cr4),
+    efer = const offset_of!(Parameters, efer),
+    stack = const offset_of!(Parameters, stack),
+    local = const offset_of!(Parameters, local),
+    entry = const offset_of!(Parameters, entry),
 );
 
 unsafe extern "C" {
     #[link_name = "dolmen_trampoline"]
     static TRAMPOLINE: u8;
-    #[link_name = "dolmen_trampoline_parameters"]
-    static PARAMETERS: u8;
     #[link_name = "dolmen_trampoline_end"]
     static TRAMPOLINE_END: u8;
 }
 
-/// What the trampoline needs to know, in the order in which it expects it.
+/// Null, 64-bit code, data, 32-bit code.
+const GDT: [u64; 4] = [
+    0,
+    0x00af_9b00_0000_ffff,
+    0x00cf_9300_0000_ffff,
+    0x00cf_9b00_0000_ffff,
+];
+
+/// What the trampoline needs to know.
 #[repr(C)]
 struct Parameters {
+    gdt: [u64; 4],
     cr0: AtomicU64,
     cr3: AtomicU64,
     cr4: AtomicU64,
@@ -113,6 +119,28 @@ struct Parameters {
     stack: AtomicU64,
     local: AtomicU64,
     entry: AtomicU64,
+    /// Limit and base of `gdt`, as LGDT reads them: 16 and 32 bits without a gap.
+    gdt_limit: u16,
+    gdt_base: [u16; 2],
+}
+
+impl Parameters {
+    fn new() -> Self {
+        let gdt = (CODE_PAGE + PARAMETERS_OFFSET) as u32;
+        Self {
+            gdt: GDT,
+            cr0: AtomicU64::new(Cr0::read_raw()),
+            cr3: AtomicU64::new(direct::root()),
+            cr4: AtomicU64::new(Cr4::read_raw()),
+            // The "active" bit is the processor's own.
+            efer: AtomicU64::new(Efer::read_raw() & !(1 << 10)),
+            stack: AtomicU64::new(0),
+            local: AtomicU64::new(0),
+            entry: AtomicU64::new(start_here as *const () as u64),
+            gdt_limit: size_of_val(&GDT) as u16 - 1,
+            gdt_base: [gdt as u16, (gdt >> 16) as u16],
+        }
+    }
 }
 
 /// Starts all processors that have been published and are not online. One that does not come up
@@ -122,15 +150,6 @@ pub(super) fn start_all() {
         return;
     }
     let parameters = prepare_pages();
-    parameters.cr0.store(Cr0::read_raw(), Ordering::Relaxed);
-    parameters.cr3.store(direct::root(), Ordering::Relaxed);
-    parameters.cr4.store(Cr4::read_raw(), Ordering::Relaxed);
-    let efer = x86_64::registers::model_specific::Efer::read_raw();
-    // The "active" bit is the processor's own.
-    parameters.efer.store(efer & !(1 << 10), Ordering::Relaxed);
-    parameters
-        .entry
-        .store(start_here as *const () as u64, Ordering::Relaxed);
     for local in local::all().filter(|local| !local.online.load(Ordering::Relaxed)) {
         parameters
             .stack
@@ -153,14 +172,18 @@ fn prepare_pages() -> &'static Parameters {
     let root = core::ptr::with_exposed_provenance_mut::<[u64; 512]>(ROOT_PAGE as usize);
     let start = &raw const TRAMPOLINE;
     let bytes = (&raw const TRAMPOLINE_END).addr() - start.addr();
-    let parameters = (&raw const PARAMETERS).addr() - start.addr();
-    assert!(bytes <= PAGE_BYTES, "the trampoline fits its page");
-    // SAFETY: both pages are mapped and unused; the trampoline's parameters lie in the copy, at a
-    // multiple of 8, and are only read by processors that start later.
+    assert!(
+        bytes <= PARAMETERS_OFFSET as usize,
+        "the trampoline fits its place"
+    );
+    // SAFETY: both pages are mapped and unused, and the parameters lie in the first at a multiple
+    // of 8; processors that start later only read them.
     unsafe {
         core::ptr::copy_nonoverlapping(start, code, bytes);
         root.write(direct::root_entries());
-        &*code.add(parameters).cast::<Parameters>()
+        let parameters = code.add(PARAMETERS_OFFSET as usize).cast::<Parameters>();
+        parameters.write(Parameters::new());
+        &*parameters
     }
 }
 

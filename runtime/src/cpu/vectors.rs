@@ -42,6 +42,7 @@ global_asm!(
     r#"
     .pushsection .text.dolmen_vectors, "ax"
     .balign 16
+    .global dolmen_vectors
     dolmen_vectors:
     .set dolmen_vector, 0
     .rept 256
@@ -81,6 +82,7 @@ global_asm!(
         mov rdi, rbx
 
     // rdi: the frame to return through.
+    .global dolmen_trap_return
     dolmen_trap_return:
         mov rsp, rdi
         pop r15
