@@ -14,8 +14,10 @@ pub mod ids;
 pub mod machine;
 mod manager;
 pub mod numa;
+mod space;
 pub mod stats;
 pub mod thp;
+pub mod tlb;
 
 pub use ids::{BlockId, CpuId, FrameId, NodeId, Order, PageSize, PhysAddr, VirtAddr, VirtRange};
 pub use machine::Machine;
