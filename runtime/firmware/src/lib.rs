@@ -8,6 +8,7 @@
 //! - [`acpi`]: processors, NUMA affinity and distances, and the few registers we need;
 //! - [`bootargs`]: the grammar of the boot arguments;
 //! - [`machine`]: the three put together: processors, memory and nodes, numbered densely;
+//! - [`bytes`]: integers inside byte slices;
 //! - [`ranges`]: sets of physical address ranges.
 
 #![cfg_attr(not(test), no_std)]
@@ -17,6 +18,7 @@ extern crate alloc;
 
 pub mod acpi;
 pub mod bootargs;
+pub mod bytes;
 pub mod fdt;
 pub mod machine;
 pub mod ranges;

@@ -5,6 +5,7 @@ use super::{
     Signature,
 };
 use crate::PhysicalMemory;
+use crate::bytes::Fields;
 
 /// Bytes of the header that every table starts with.
 pub(super) const HEADER_BYTES: usize = 36;
@@ -53,27 +54,6 @@ pub(super) fn table<M: PhysicalMemory>(
         signature: table,
         bytes,
     })
-}
-
-/// Little-endian fields at an offset.
-trait Fields {
-    fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]>;
-
-    fn u8(&self, offset: usize) -> Option<u8> {
-        self.field(offset).map(u8::from_le_bytes)
-    }
-    fn u32(&self, offset: usize) -> Option<u32> {
-        self.field(offset).map(u32::from_le_bytes)
-    }
-    fn u64(&self, offset: usize) -> Option<u64> {
-        self.field(offset).map(u64::from_le_bytes)
-    }
-}
-
-impl Fields for [u8] {
-    fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
-        self.get(offset..)?.first_chunk().copied()
-    }
 }
 
 impl Table<'_> {
