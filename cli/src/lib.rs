@@ -7,7 +7,15 @@
 #![deny(missing_docs)]
 
 pub mod build;
+pub mod cli;
+pub mod compare;
 pub mod host;
+pub mod image;
+pub mod interrupt;
 pub mod progress;
+pub mod report;
+pub mod run;
+pub mod spec;
 pub mod toolchain;
+pub mod verbs;
 pub mod workspace;

@@ -112,7 +112,11 @@ impl Progress {
         match &self.bar {
             Some(bar) => bar.finish_and_clear(),
             None if !self.quiet && self.started.elapsed() >= PLAIN_INTERVAL => {
-                eprintln!("{}: {:.0} s", self.title, self.started.elapsed().as_secs_f64());
+                eprintln!(
+                    "{}: {:.0} s",
+                    self.title,
+                    self.started.elapsed().as_secs_f64()
+                );
             }
             None => {}
         }

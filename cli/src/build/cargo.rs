@@ -1,7 +1,7 @@
 //! Runs cargo for an image: quietly unless it takes long, with everything it said if it fails.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -36,18 +36,26 @@ struct Target {
 }
 
 impl CargoRun {
-    /// `cargo VERB …` for an image, with the given title on the progress line.
-    pub fn new(builder: &Builder, verb: &str, title: &str) -> Self {
-        let mut command = builder.toolchain.cargo();
+    /// A release build by `command`, which names cargo and its verb, into the directory `target`.
+    pub fn new(mut command: Command, target: &Path, title: &str, verbose: bool) -> Self {
         command
-            .arg(verb)
             .args(["--release", "--message-format=json-render-diagnostics"])
-            .env("CARGO_TARGET_DIR", builder.target_dir());
+            // Cargo would strip an application without debug information, and the runtime with it:
+            // a report of a fault needs the lines.
+            .env("CARGO_PROFILE_RELEASE_STRIP", "false")
+            .env("CARGO_TARGET_DIR", target);
         Self {
             command,
             title: title.to_owned(),
-            verbose: builder.verbose,
+            verbose,
         }
+    }
+
+    /// `cargo VERB …` for an image, with the given title on the progress line.
+    pub fn for_image(builder: &Builder, verb: &str, title: &str) -> Self {
+        let mut command = builder.toolchain.cargo();
+        command.arg(verb);
+        Self::new(command, &builder.target_dir(), title, builder.verbose)
     }
 
     /// Adds arguments.
@@ -62,14 +70,8 @@ impl CargoRun {
         self
     }
 
-    /// Sets a variable.
-    pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.command.env(name, value);
-        self
-    }
-
     /// Sets the directory cargo starts in.
-    pub fn directory(mut self, directory: &std::path::Path) -> Self {
+    pub fn directory(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
         self
     }
@@ -162,7 +164,10 @@ mod tests {
             r#"{"reason":"compiler-artifact","target":{"name":"hello"},"filenames":["/t/hello"],"executable":"/t/hello"}"#,
             r#"{"reason":"build-finished","success":true}"#,
         ]);
-        assert_eq!(artifact(&messages, "hello").unwrap(), PathBuf::from("/t/hello"));
+        assert_eq!(
+            artifact(&messages, "hello").unwrap(),
+            PathBuf::from("/t/hello")
+        );
         assert_eq!(
             artifact(&messages, "dolmen-runtime").unwrap(),
             PathBuf::from("/t/libr.a")

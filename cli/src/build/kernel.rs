@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
 
+use super::Builder;
 use super::archive::{pack, write_whole};
 use super::cargo::CargoRun;
 use super::localise::{check_imports, localise};
-use super::Builder;
 
 /// Builds the runtime and the C library's share, and gives the path of `libhermit.a`.
 ///
@@ -59,7 +59,10 @@ pub fn build_kernel(builder: &Builder) -> Result<PathBuf> {
         bail!("both the runtime and the C library's part define `{name}`");
     }
 
-    let archive = pack(&[("dolmen-runtime.o", &runtime), ("dolmen-builtins.o", &builtins)])?;
+    let archive = pack(&[
+        ("dolmen-runtime.o", &runtime),
+        ("dolmen-builtins.o", &builtins),
+    ])?;
     let base = builder.target_dir().join("libhermit");
     let path = base.join(digest(&archive)).join("libhermit.a");
     if !path.is_file() {
@@ -87,7 +90,7 @@ fn build_static(
     build_std: &str,
     title: &str,
 ) -> Result<PathBuf> {
-    CargoRun::new(builder, "rustc", title)
+    CargoRun::for_image(builder, "rustc", title)
         .directory(builder.workspace.root())
         .args(["-p", package, "--lib", "--crate-type", "staticlib"])
         .args(["--target", target, build_std])
@@ -110,9 +113,12 @@ fn link_relocatable(
     for name in defined(library, is_export)? {
         command.args(["-u", &name]);
     }
-    let result = command
-        .output()
-        .with_context(|| format!("cannot start {}", builder.toolchain.linker.program.display()))?;
+    let result = command.output().with_context(|| {
+        format!(
+            "cannot start {}",
+            builder.toolchain.linker.program.display()
+        )
+    })?;
     if !result.status.success() {
         bail!(
             "linking {} failed: {}",
@@ -130,7 +136,9 @@ fn defined(library: &Path, accept: fn(&str) -> bool) -> Result<Vec<String>> {
     let archive = ArchiveFile::parse(&*data).with_context(unreadable)?;
     let mut names = Vec::new();
     for member in archive.members() {
-        let contents = member.and_then(|m| m.data(&*data)).with_context(unreadable)?;
+        let contents = member
+            .and_then(|m| m.data(&*data))
+            .with_context(unreadable)?;
         // A member without code, such as rustc's metadata, is no ELF object and has no roots.
         let Ok(file) = object::File::parse(contents) else {
             continue;

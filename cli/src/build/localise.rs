@@ -38,10 +38,7 @@ pub(super) struct Interface {
 }
 
 /// Rewrites `object` so that only the symbols `keep` accepts stay global, and tells what is left.
-pub(super) fn localise(
-    object: &[u8],
-    keep: impl Fn(&str) -> bool,
-) -> Result<(Vec<u8>, Interface)> {
+pub(super) fn localise(object: &[u8], keep: impl Fn(&str) -> bool) -> Result<(Vec<u8>, Interface)> {
     let mut builder = Builder::read(object).context("the linker's output is not an ELF object")?;
     builder.header.os_abi = OS_ABI;
     let mut interface = Interface::default();

@@ -110,9 +110,7 @@ fn missing_sources_come_with_the_command_that_adds_them() {
     let host = compiler(rustup(machine()), STABLE, "1.95.0", false);
     let error = find(&host, &Choice::Any).unwrap_err().to_string();
     assert!(
-        error.contains(
-            "rustup component add rust-src --toolchain stable-x86_64-unknown-linux-gnu"
-        ),
+        error.contains("rustup component add rust-src --toolchain stable-x86_64-unknown-linux-gnu"),
         "{error}"
     );
 }

@@ -15,7 +15,10 @@ pub use find::{Choice, find};
 pub use linker::{Linker, find_linker};
 
 /// The oldest compiler that builds Dolmen.
-pub const MINIMUM: Version = Version { major: 1, minor: 95 };
+pub const MINIMUM: Version = Version {
+    major: 1,
+    minor: 95,
+};
 
 /// A compiler's release, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,0 +1,9 @@
+//! Images: what the loader boots. A bare application, or Hermit's `.tar.gz` with files beside it.
+
+mod files;
+mod inspect;
+mod pack;
+
+pub use files::{FileMapping, collect_files, guest_path};
+pub use inspect::{ImageKind, inspect};
+pub use pack::pack;

@@ -1,0 +1,45 @@
+//! The command line of a booted image.
+
+use crate::spec::RunSpec;
+
+/// Words for the kernel, `--`, and the application's arguments, quoted like a shell's where needed.
+pub(super) fn command_line(spec: &RunSpec) -> String {
+    let mut words = vec![format!("thp={}", spec.thp), "report".to_owned()];
+    words.extend(spec.env.iter().map(|variable| format!("env={variable}")));
+    words.push("--".to_owned());
+    words.extend(spec.args.iter().cloned());
+    shell_words::join(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Thp;
+
+    fn line(args: &[&str], env: &[&str]) -> String {
+        command_line(&RunSpec {
+            thp: Thp::Never,
+            args: args.iter().map(|&a| a.to_owned()).collect(),
+            env: env.iter().map(|&a| a.to_owned()).collect(),
+            ..RunSpec::default()
+        })
+    }
+
+    #[test]
+    fn kernel_words_come_before_the_dashes() {
+        assert_eq!(
+            line(&["--steps", "3"], &["A=1"]),
+            "'thp=never' report 'env=A=1' -- --steps 3"
+                .replace("'thp=never'", &shell_words::quote("thp=never"))
+                .replace("'env=A=1'", &shell_words::quote("env=A=1"))
+        );
+    }
+
+    #[test]
+    fn every_argument_survives_the_quoting() {
+        let args = ["two words", "", "it's", "a\"b", "--", "x,y", "\\", "*"];
+        let words = shell_words::split(&line(&args, &["V=a b"])).unwrap();
+        assert_eq!(words[..4], ["thp=never", "report", "env=V=a b", "--"]);
+        assert_eq!(words[4..], args);
+    }
+}

@@ -1,0 +1,244 @@
+//! Runs an image on a machine that QEMU emulates.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::bootargs::command_line;
+use super::machine::Machine;
+use super::os::{Start, arrange};
+use super::prepare::Image;
+use super::{Console, Filter};
+use crate::image::{collect_files, pack};
+use crate::report::{RunReport, status};
+use crate::spec::RunSpec;
+
+/// How long QEMU may take to end after the exit record.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How often a wait looks for interrupts and time limits.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Names in the run's own directory: QEMU gives a meaning to spaces and commas in file names.
+const LOADER: &str = "loader";
+const IMAGE: &str = "image";
+
+pub(super) fn run(
+    image: &Image,
+    spec: &RunSpec,
+    console: &mut Console,
+    report: &mut RunReport,
+) -> Result<()> {
+    let directory = RunDirectory::new()?;
+    lay_out(image, spec, &directory.path)?;
+    let command_line = command_line(spec);
+    let machine = Machine {
+        cpus: spec.cpus,
+        nodes: spec.nodes,
+        mem_bytes: spec.memory(),
+        loader: LOADER,
+        image: IMAGE,
+        command_line: &command_line,
+    };
+    let mut command = Command::new(&image.qemu);
+    command
+        .args(machine.arguments())
+        .current_dir(&directory.path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    arrange(&mut command, Start::default());
+    let started = Instant::now();
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", image.qemu.display()))?;
+    let mut running = Running::new(child)?;
+    let end = running.follow(spec, started, console, report);
+    let complaint = running.end();
+    report.host_wall_s = started.elapsed().as_secs_f64();
+    if report.wall_s == 0.0 {
+        report.wall_s = report.host_wall_s;
+    }
+    judge(&end, spec, &complaint, report);
+    Ok(())
+}
+
+/// Puts the loader and the image, packed with the files it needs, where QEMU starts.
+fn lay_out(image: &Image, spec: &RunSpec, directory: &Path) -> Result<()> {
+    let here = std::env::current_dir().context("the current directory is gone")?;
+    let files = collect_files(&here, &spec.files, &spec.args)?;
+    let link = |from: &Path, name: &str| {
+        std::os::unix::fs::symlink(from, directory.join(name))
+            .with_context(|| format!("cannot link {}", from.display()))
+    };
+    link(&image.loader, LOADER)?;
+    if files.is_empty() {
+        return link(&image.file, IMAGE);
+    }
+    pack(&image.file, image.kind, &files, &directory.join(IMAGE))
+}
+
+/// Why following a machine's output ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The output ended, or the exit record came.
+    Stopped {
+        exit_record: bool,
+    },
+    TimedOut,
+    Interrupted,
+}
+
+fn judge(end: &End, spec: &RunSpec, complaint: &str, report: &mut RunReport) {
+    match end {
+        End::Stopped { exit_record: true } => {}
+        End::Stopped { exit_record: false } => {
+            report.exit_status = status::NO_RECORD;
+            let said = complaint.lines().last().unwrap_or_default();
+            report.error = Some(if said.is_empty() {
+                "the machine stopped without an exit record".to_owned()
+            } else {
+                format!("the machine stopped without an exit record (QEMU says: {said})")
+            });
+        }
+        End::TimedOut => {
+            let limit = spec.timeout.unwrap_or_default().as_secs_f64();
+            report.exit_status = status::TIMEOUT;
+            report.error = Some(format!("the run took longer than {limit} s and was ended"));
+        }
+        End::Interrupted => {
+            report.exit_status = status::INTERRUPTED;
+            report.error = Some("the run was interrupted".to_owned());
+        }
+    }
+}
+
+/// A QEMU that runs. It does not outlive this value.
+struct Running {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    complaint: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Running {
+    fn new(mut child: Child) -> Result<Self> {
+        let mut stdout = child.stdout.take().context("QEMU has no output")?;
+        let mut stderr = child.stderr.take().context("QEMU has no messages")?;
+        let (sender, output) = sync_channel(64);
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(length @ 1..) = stdout.read(&mut buffer) {
+                if sender.send(buffer[..length].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let complaint = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            // Half a message is better than none.
+            let _ = stderr.read_to_end(&mut said);
+            String::from_utf8_lossy(&said).trim().to_owned()
+        });
+        Ok(Self {
+            child,
+            output,
+            complaint: Some(complaint),
+        })
+    }
+
+    fn follow(
+        &mut self,
+        spec: &RunSpec,
+        started: Instant,
+        console: &mut Console,
+        report: &mut RunReport,
+    ) -> End {
+        let mut filter = Filter::default();
+        let mut exit_at: Option<Instant> = None;
+        loop {
+            if crate::interrupt::pending() {
+                return End::Interrupted;
+            }
+            if exit_at.is_some_and(|at| at.elapsed() > GRACE) {
+                return End::Stopped { exit_record: true };
+            }
+            if exit_at.is_none() && spec.timeout.is_some_and(|limit| started.elapsed() > limit) {
+                return End::TimedOut;
+            }
+            let mut text = Vec::new();
+            match self.output.recv_timeout(TICK) {
+                Ok(bytes) => {
+                    for record in filter.feed(&bytes, &mut text) {
+                        if record.get("dolmen").is_some_and(|kind| kind == "exit") {
+                            exit_at = Some(Instant::now());
+                        }
+                        if let Some(step) = report.take(record) {
+                            console.step(&step);
+                        }
+                    }
+                    console.write(&text);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    filter.finish(&mut text);
+                    console.write(&text);
+                    return End::Stopped {
+                        exit_record: exit_at.is_some(),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Makes sure that it has ended, and gives what it complained about.
+    fn end(&mut self) -> String {
+        self.stop();
+        self.complaint
+            .take()
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default()
+    }
+
+    fn stop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A directory of one run, gone with this value.
+struct RunDirectory {
+    path: PathBuf,
+}
+
+impl RunDirectory {
+    fn new() -> Result<Self> {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let path = std::env::temp_dir().join(format!(
+            "dolmen-run-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
+        std::fs::create_dir(&path)
+            .with_context(|| format!("cannot make the directory {}", path.display()))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        // A leftover in the directory for temporary files does no harm.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}

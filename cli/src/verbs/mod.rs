@@ -1,0 +1,7 @@
+//! The verbs of the tool, one file each.
+
+pub mod build;
+pub mod compare;
+pub mod doctor;
+pub mod run;
+pub mod test;
