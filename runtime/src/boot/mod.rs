@@ -30,7 +30,7 @@ use x86_64::structures::paging::PhysFrame;
 use crate::cpu::features::Features;
 use crate::cpu::local::Local;
 use crate::cpu::{apic, clock, fpu, interrupts, local, thread_pointer};
-use crate::dev::serial;
+use crate::dev::{pic, serial};
 use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
 use crate::sched::thread::Entry;
@@ -120,8 +120,10 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     let set_aside = set_aside_memory(&first_look, tree.cpus.len());
     take_over_page_tables(&features);
     kernel_heap::set_aside(set_aside.start, set_aside.bytes() as usize);
-    for memory in &tree.memory {
-        direct::map_ram(memory.range.start, memory.range.bytes());
+    // A loader may leave out of the memory ranges what it reserves.
+    let ram = tree.memory.iter().map(|memory| memory.range);
+    for range in ram.chain(tree.reservations.iter().copied()) {
+        direct::map_ram(range.start, range.bytes());
     }
 
     let args =
@@ -148,6 +150,7 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     });
     let (cpu, node, apic_id) = cpus.next().expect("the processor that booted is one");
     let boot_cpu = Local::publish(cpu, node, apic_id);
+    pic::mask();
     interrupts::build();
     load_descriptors(boot_cpu);
     fpu::enable(&features);
