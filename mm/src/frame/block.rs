@@ -16,10 +16,10 @@
 //! takes the whole block.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::FrameKind;
 use super::cpu::{Cpu, Event};
+use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::ids::{CpuId, FRAMES_PER_BLOCK, Order};
 
 const WORDS: usize = FRAMES_PER_BLOCK / 64;
@@ -64,7 +64,8 @@ impl Entry {
     const OWNER: u32 = 0x1ff << Self::OWNER_SHIFT;
     const UNMOVABLE: u32 = 1 << 19;
 
-    const fn new(free: usize) -> Self {
+    /// An entry with `free` frames, of no owner.
+    pub(super) const fn new(free: usize) -> Self {
         Self(free as u32)
     }
 
@@ -150,10 +151,10 @@ pub(super) struct Block {
     /// Which of the set bits are frames in a processor's cache, to detect that a frame is freed
     /// twice before it has left the cache.
     #[cfg(debug_assertions)]
-    cached: [AtomicU64; WORDS],
+    cached: [core::sync::atomic::AtomicU64; WORDS],
 }
 
-#[cfg(not(debug_assertions))]
+#[cfg(not(any(debug_assertions, feature = "shuttle")))]
 const _: () = assert!(size_of::<Block>() == 128);
 const _: () = assert!(align_of::<Block>() == 128);
 
@@ -179,7 +180,7 @@ impl Block {
             map: [const { AtomicU64::new(u64::MAX) }; WORDS],
             entry: AtomicU32::new(Entry::new(0).0),
             #[cfg(debug_assertions)]
-            cached: [const { AtomicU64::new(0) }; WORDS],
+            cached: [const { core::sync::atomic::AtomicU64::new(0) }; WORDS],
         }
     }
 

@@ -1,8 +1,9 @@
 //! What a processor keeps for itself: its cache of frames, its reserved blocks, its counters.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64 as Counter, Ordering};
 
 use super::FrameKind;
+use super::sync::AtomicU64;
 use crate::ids::{CpuId, FrameId, MAX_NODES, NodeId, Order};
 
 /// Frames that move between a processor's cache and the maps at a time.
@@ -174,19 +175,19 @@ pub(super) struct Cpu {
     /// By node: where this processor starts to look for blocks, so that processors spread out.
     starts: [u32; MAX_NODES],
     reservations: [[Reservation; Use::COUNT]; MAX_NODES],
-    allocs: [AtomicU64; ORDERS],
-    frees: [AtomicU64; ORDERS],
-    events: [AtomicU64; EVENTS],
+    allocs: [Counter; ORDERS],
+    frees: [Counter; ORDERS],
+    events: [Counter; EVENTS],
 }
 
 const _: () = assert!(align_of::<Cpu>() == 128 && size_of::<Cpu>().is_multiple_of(128));
 
 /// Adds to a variable that only the caller's processor writes.
-fn add(counter: &AtomicU64, n: u64) {
+fn add(counter: &Counter, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
 
-fn frames(by_order: &[AtomicU64; ORDERS]) -> u64 {
+fn frames(by_order: &[Counter; ORDERS]) -> u64 {
     let by_order = by_order.iter().enumerate();
     by_order
         .map(|(order, count)| count.load(Ordering::Relaxed) << order)
@@ -203,9 +204,9 @@ impl Cpu {
             starts,
             reservations: [const { [const { Reservation(AtomicU32::new(0)) }; Use::COUNT] };
                 MAX_NODES],
-            allocs: [const { AtomicU64::new(0) }; ORDERS],
-            frees: [const { AtomicU64::new(0) }; ORDERS],
-            events: [const { AtomicU64::new(0) }; EVENTS],
+            allocs: [const { Counter::new(0) }; ORDERS],
+            frees: [const { Counter::new(0) }; ORDERS],
+            events: [const { Counter::new(0) }; EVENTS],
         }
     }
 

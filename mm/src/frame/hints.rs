@@ -8,14 +8,17 @@
 //! holds between the two levels.
 
 use alloc::boxed::Box;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::block::Class;
+use super::sync::{AtomicU64, Ordering};
 
 /// A word per class; 64 blocks or 64 groups of 64 blocks.
-#[derive(Default)]
 #[repr(align(128))]
 struct Group([AtomicU64; Class::ALL.len()]);
+
+impl Group {
+    const EMPTY: Self = Self([const { AtomicU64::new(0) }; Class::ALL.len()]);
+}
 
 /// The classes of a number of blocks.
 pub(super) struct Hints {
@@ -41,7 +44,7 @@ impl Hints {
     /// Hints for `blocks` blocks, none of which has a class yet.
     pub(super) fn new(blocks: usize) -> Self {
         let groups = blocks.div_ceil(64);
-        let make = |count: usize| (0..count).map(|_| Group::default()).collect();
+        let make = |count: usize| (0..count).map(|_| Group::EMPTY).collect();
         Self {
             blocks: make(groups),
             groups: make(groups.div_ceil(64)),
@@ -137,7 +140,7 @@ impl Hints {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
 

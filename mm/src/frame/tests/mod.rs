@@ -1,7 +1,18 @@
+#![cfg_attr(feature = "shuttle", allow(dead_code, unused_imports))]
+
+#[cfg(not(feature = "shuttle"))]
+mod entry;
+#[cfg(not(feature = "shuttle"))]
 mod init;
+#[cfg(feature = "shuttle")]
+mod interleavings;
+#[cfg(not(feature = "shuttle"))]
 mod misuse;
+#[cfg(not(feature = "shuttle"))]
 mod model;
+#[cfg(not(feature = "shuttle"))]
 mod placement;
+#[cfg(not(feature = "shuttle"))]
 mod threads;
 
 use alloc::vec::Vec;
@@ -61,10 +72,6 @@ impl FrameAllocator {
     fn any(&self, by: usize, order: Order) -> Option<FrameId> {
         let home = self.topology.node_of_cpu(cpu(by));
         self.alloc(cpu(by), home, order, FrameKind::Movable, Reach::AnyNode)
-    }
-
-    fn total_frames(&self) -> u64 {
-        self.nodes.iter().map(|node| node.total_frames).sum()
     }
 
     fn free_frames(&self) -> u64 {

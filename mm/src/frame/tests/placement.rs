@@ -93,6 +93,26 @@ fn unmovable_frames_stay_in_blocks_of_their_own() {
 }
 
 #[test]
+fn movable_frames_fill_unmovable_blocks_only_when_no_whole_one_is_left() {
+    let frames = allocator(&[ram(0, 4 * MIB, 0)], 1);
+    let alloc = |kind| frames.alloc(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
+    let tables: Vec<FrameId> = (0..512)
+        .map(|_| alloc(FrameKind::Unmovable).unwrap())
+        .collect();
+    // More than fits in the cache, so that the block can be found.
+    for &table in &tables[..256] {
+        frames.free(cpu(0), table, Order::BASE);
+    }
+    let full = tables[0].block();
+    for _ in 0..512 {
+        assert_ne!(alloc(FrameKind::Movable).unwrap().block(), full);
+    }
+    assert_eq!(alloc(FrameKind::Movable).unwrap().block(), full);
+    assert_eq!(frames.free_blocks(), 0);
+    frames.check();
+}
+
+#[test]
 fn what_was_unmovable_is_cached_apart() {
     let frames = allocator(&[ram(0, 64 * MIB, 0)], 1);
     let alloc = |kind| frames.alloc(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
