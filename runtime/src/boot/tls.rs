@@ -16,18 +16,19 @@ pub(super) fn set_template(template: TlsInfo) {
     TEMPLATE.set(template);
 }
 
+/// Alignment of the thread pointer.
 fn align() -> usize {
     TEMPLATE
         .get()
         .map_or(16, |template| (template.align as usize).max(16))
 }
 
-/// Bytes of the variables, up to the thread pointer.
+/// Distance of the variables below the thread pointer: their size, rounded up to the alignment of
+/// the segment, and to no more than that, since the linker computed offsets with it.
 fn variable_bytes() -> usize {
-    TEMPLATE
-        .get()
-        .map_or(0, |template| template.memsz as usize)
-        .next_multiple_of(align())
+    TEMPLATE.get().map_or(0, |template| {
+        (template.memsz as usize).next_multiple_of((template.align as usize).max(1))
+    })
 }
 
 /// Bytes that one thread needs, wherever they start.
