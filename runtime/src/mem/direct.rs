@@ -163,13 +163,17 @@ fn install(at: u64, frame: u64, level: u32, access: Access) -> u64 {
         }
     }
     let entry = &table[index(at, level)];
-    if entry.load(Ordering::Relaxed) & Flags::PRESENT.bits() == 0 {
+    let value = entry.load(Ordering::Relaxed);
+    if value & Flags::PRESENT.bits() == 0 {
         let huge = if level > 0 {
             Flags::HUGE_PAGE.bits()
         } else {
             0
         };
         entry.store(frame | access.flags() | huge, Ordering::Release);
+    } else if level > 0 && value & Flags::HUGE_PAGE.bits() == 0 {
+        // Smaller pages map a part of it already: their gaps are to be filled.
+        return install(at, frame, level - 1, access);
     }
     page_bytes(level)
 }

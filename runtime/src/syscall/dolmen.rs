@@ -69,8 +69,8 @@ pub unsafe extern "C" fn sys_dolmen_counters(buffer: *mut u8, bytes: usize) -> i
     }
 }
 
-/// Writes a record for the host tool. `kind` is `app` (then `json` is the application's report, one
-/// object) or `progress` (then `json` is the inside of an object: its members).
+/// Writes a record of this kind, `app` or `progress`, for the host tool. `json` is the members of
+/// the record's object behind its kind.
 ///
 /// # Safety
 ///
@@ -94,11 +94,12 @@ pub unsafe extern "C" fn sys_dolmen_report(
     if json.contains('\n') {
         return -EINVAL;
     }
-    let record = match kind {
-        b"app" => format!("{{\"dolmen\":\"app\",\"report\":{json}}}"),
-        b"progress" => format!("{{\"dolmen\":\"progress\",{json}}}"),
+    let kind = match kind {
+        b"app" => "app",
+        b"progress" => "progress",
         _ => return -EINVAL,
     };
+    let record = format!("{{\"dolmen\":\"{kind}\",{json}}}");
     console::record(record.as_bytes());
     0
 }
