@@ -7,6 +7,8 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(any(test, feature = "sim"))]
+extern crate std;
 
 pub mod clear;
 pub mod frame;
@@ -14,6 +16,8 @@ pub mod ids;
 pub mod machine;
 mod manager;
 pub mod numa;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod space;
 pub mod stats;
 pub mod thp;

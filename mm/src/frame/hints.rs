@@ -17,7 +17,9 @@ use super::sync::{AtomicU64, Ordering};
 struct Group([AtomicU64; Class::ALL.len()]);
 
 impl Group {
-    const EMPTY: Self = Self([const { AtomicU64::new(0) }; Class::ALL.len()]);
+    fn empty() -> Self {
+        Self([const { AtomicU64::new(0) }; Class::ALL.len()])
+    }
 }
 
 /// The classes of a number of blocks.
@@ -44,7 +46,7 @@ impl Hints {
     /// Hints for `blocks` blocks, none of which has a class yet.
     pub(super) fn new(blocks: usize) -> Self {
         let groups = blocks.div_ceil(64);
-        let make = |count: usize| (0..count).map(|_| Group::EMPTY).collect();
+        let make = |count: usize| (0..count).map(|_| Group::empty()).collect();
         Self {
             blocks: make(groups),
             groups: make(groups.div_ceil(64)),
@@ -73,6 +75,18 @@ impl Hints {
         let below = &self.blocks[group].0[class as usize];
         let above = &self.groups[group / 64].0[class as usize];
         while assign(above, group, below.load(Ordering::SeqCst) != 0) {}
+    }
+
+    /// Checks that the two levels agree, while nobody changes them.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        for (index, group) in self.blocks.iter().enumerate() {
+            for (below, above) in group.0.iter().zip(&self.groups[index / 64].0) {
+                let some = below.load(Ordering::SeqCst) != 0;
+                let hinted = above.load(Ordering::SeqCst) >> (index % 64) & 1 != 0;
+                assert_eq!(some, hinted, "group {index}");
+            }
+        }
     }
 
     /// The first block of `class` from `from` on.

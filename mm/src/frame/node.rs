@@ -9,9 +9,6 @@ use super::hints::Hints;
 use super::layout::{FrameRange, Span};
 use crate::ids::{FRAMES_PER_BLOCK, FrameId, NodeId, Order};
 
-/// Broken blocks that are searched for a run before a whole block is broken for it.
-const BROKEN_BLOCKS_TRIED: usize = 16;
-
 /// The frames of one node.
 pub(super) struct Node {
     id: NodeId,
@@ -156,11 +153,13 @@ impl Node {
         };
         let reserved = reservation.get().into_iter();
         let broken = |class| self.hints.candidates(class, start);
+        // All broken blocks are searched before a whole one is broken. Where the search stops
+        // early, mixed orders use up every whole block in time.
         reserved
-            .chain(broken(own).take(BROKEN_BLOCKS_TRIED))
+            .chain(broken(own))
             .find_map(in_broken)
             .or_else(|| broken(Class::Whole).find_map(in_whole))
-            .or_else(|| broken(own).chain(broken(other)).find_map(in_broken))
+            .or_else(|| broken(other).find_map(in_broken))
     }
 
     /// Takes a run from a block that nobody else has reserved, and reserves it if told so.

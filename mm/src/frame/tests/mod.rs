@@ -99,6 +99,7 @@ impl FrameAllocator {
                     );
                 }
             }
+            home.hints().check();
             for class in Class::ALL {
                 let hinted: Vec<usize> = home.hints().candidates(class, 0).collect();
                 let blocks = home.blocks().iter().enumerate();

@@ -259,3 +259,24 @@ fn frees_from_elsewhere_are_counted() {
     assert_eq!(FRAMES_PER_BLOCK as u64 * 64, frames.free_frames());
     frames.check();
 }
+
+#[test]
+fn a_long_mixed_life_leaves_free_memory_in_whole_blocks() {
+    let frames = allocator(&[ram(0, 256 * MIB, 0)], 2);
+    let mut random = Random(5);
+    let mut held: Vec<(FrameId, Order)> = vec![];
+    let three_quarters = frames.total_frames() * 3 / 4;
+    for _ in 0..60_000 {
+        let by = random.below(2);
+        let size = order(random.below(10) as u8);
+        while frames.allocated_frames() + size.frames() as u64 > three_quarters {
+            let (frame, size) = held.swap_remove(random.below(held.len()));
+            frames.free(cpu(by), frame, size);
+        }
+        held.extend(frames.any(by, size).map(|frame| (frame, size)));
+    }
+    let memory = frames.node_memory(node(0));
+    let in_whole_blocks = memory.free_blocks * FRAMES_PER_BLOCK as u64;
+    assert!(in_whole_blocks * 10 >= memory.free_frames * 7, "{memory:?}");
+    frames.check();
+}
