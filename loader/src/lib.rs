@@ -7,7 +7,7 @@
 //! - [`multiboot`]: what the boot loader says;
 //! - [`layout`]: what goes where in memory;
 //! - [`image`]: what the module is, and what its `hermit.toml` asks for;
-//! - [`mod@gzip`]: unpacking;
+//! - [`gzip`](mod@gzip): unpacking;
 //! - [`elf`]: whether the application can be loaded;
 //! - [`tree`]: the device tree for the application.
 

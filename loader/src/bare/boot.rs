@@ -126,9 +126,14 @@ fn unpack<'a>(
         }
         Kind::Gzip => {
             let gzip = Gzip::parse(bytes).map_err(sentence)?;
-            let place = layout
-                .place("the unpacked image", gzip.unpacked_bytes() as u64, 4096)
-                .map_err(sentence)?;
+            let room = gzip.unpacked_bytes() as u64;
+            let place = layout.place("the unpacked image", room, 4096);
+            let place = match place {
+                Ok(place) => place,
+                Err(no_place) => {
+                    return Err(gzip.verify().map_or_else(sentence, |()| sentence(no_place)));
+                }
+            };
             let out = memory::clear(&place);
             gzip.unpack(out).map_err(sentence)?;
             (place.range(), &*out)
