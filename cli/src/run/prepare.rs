@@ -1,6 +1,7 @@
 //! From what the user calls an application to something that can be started.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -41,6 +42,15 @@ impl Tool<'_> {
             .map(PathBuf::from)
             .or_else(|| self.host.find_program("cargo"))
             .context("cargo is not installed: on Debian and Ubuntu `apt-get install cargo-web`")
+    }
+
+    /// A command that runs [`Tool::host_cargo`], with the compiler that belongs to it.
+    pub fn host_cargo_command(&self) -> Result<Command> {
+        let mut command = Command::new(self.host_cargo()?);
+        if let Some(rustc) = self.host.env("DOLMEN_HOST_RUSTC") {
+            command.env("RUSTC", rustc);
+        }
+        Ok(command)
     }
 
     /// QEMU's emulator of x86-64.
@@ -210,7 +220,7 @@ fn prepare_process(tool: &Tool<'_>, app: &App) -> Result<Process> {
     let project = resolve_project(&cargo, directory, binary.as_deref())?;
     let title = format!("building {} for linux", project.binary);
     let target = tool.workspace.image_target().join("linux");
-    let mut command = std::process::Command::new(cargo);
+    let mut command = tool.host_cargo_command()?;
     command.arg("build");
     let executable = CargoRun::new(command, &target, &title, tool.verbose)
         .directory(&project.directory)

@@ -1,5 +1,6 @@
 //! The search for a toolchain.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
@@ -29,6 +30,18 @@ impl Choice {
             "rustup" => Self::Rustup,
             "distro" => Self::Distribution,
             path => Self::Path(path.into()),
+        }
+    }
+}
+
+impl Choice {
+    /// What [`Choice::parse`] reads as this choice.
+    pub fn name(&self) -> &OsStr {
+        match self {
+            Self::Any => "auto".as_ref(),
+            Self::Rustup => "rustup".as_ref(),
+            Self::Distribution => "distro".as_ref(),
+            Self::Path(path) => path.as_os_str(),
         }
     }
 }

@@ -141,3 +141,10 @@ fn a_path_names_a_toolchain_by_its_root_or_its_compiler() {
     let error = find(&host, &Choice::parse("/nowhere")).unwrap_err();
     assert!(error.to_string().contains("/nowhere"));
 }
+
+#[test]
+fn choices_keep_their_names() {
+    for name in ["auto", "rustup", "distro", "/opt/rust"] {
+        assert_eq!(Choice::parse(name).name(), name);
+    }
+}

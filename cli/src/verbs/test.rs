@@ -1,8 +1,7 @@
 //! `test`: the crates' own tests, then the system tests, and one line of counts at the end.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -23,14 +22,12 @@ pub struct Options {
 }
 
 /// The system tests' programs, and whether each is part of the fast selection.
-const SYSTEM_TESTS: [(&str, bool); 3] = [("host", true), ("guest", true), ("machines", false)];
+const SYSTEM_TESTS: [(&str, bool); 3] = [("protocol", true), ("guest", true), ("machines", false)];
 
 /// Runs the tests.
 pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
-    let cargo = tool.host_cargo()?;
-    let root = tool.workspace.root();
     let mut counts = Counts::default();
-    counts.add(&run(&cargo, root, tool, &["--no-fail-fast"])?);
+    counts.add(&run(tool, &["--no-fail-fast"])?);
     if tool.workspace.has_crate("tests") {
         let mut args = vec!["-p", "dolmen-tests", "--no-fail-fast", "--lib"];
         for (name, fast) in SYSTEM_TESTS {
@@ -38,31 +35,26 @@ pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
                 args.extend(["--test", name]);
             }
         }
-        counts.add(&run(&cargo, root, tool, &args)?);
+        counts.add(&run(tool, &args)?);
     }
     println!("{}", counts.line());
     Ok(u8::from(counts.failed > 0))
 }
 
 /// Runs `cargo test`, shows what it says, and counts.
-fn run(cargo: &Path, root: &Path, tool: &Tool<'_>, args: &[&str]) -> Result<Counts> {
+fn run(tool: &Tool<'_>, args: &[&str]) -> Result<Counts> {
     println!("cargo test {}", args.join(" "));
-    let mut command = Command::new(cargo);
+    let mut command = tool.host_cargo_command()?;
     command
         .arg("test")
         .args(args)
-        .current_dir(root)
-        .env("DOLMEN_ROOT", root)
+        .current_dir(tool.workspace.root())
+        .env("DOLMEN_ROOT", tool.workspace.root())
+        // The system tests use the toolchain that this command was given.
+        .env("DOLMEN_TOOLCHAIN", tool.choice.name())
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    if let Ok(toolchain) = std::env::var("DOLMEN_TOOLCHAIN") {
-        command.env("DOLMEN_TOOLCHAIN", toolchain);
-    } else if let crate::toolchain::Choice::Path(path) = &tool.choice {
-        command.env("DOLMEN_TOOLCHAIN", path);
-    }
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", cargo.display()))?;
+    let mut child = command.spawn().context("cannot start cargo")?;
     let stdout = child.stdout.take().context("cargo has no output")?;
     let mut counts = Counts::default();
     for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {

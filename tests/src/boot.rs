@@ -1,0 +1,218 @@
+//! One run, described briefly and judged with words that say what went wrong.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dolmen_cli::host::RealHost;
+use dolmen_cli::report::RunReport;
+use dolmen_cli::run::{App, Console, Prepared, Tool, prepare, run};
+use dolmen_cli::spec::{MIB, Platform, RunSpec, Thp};
+use dolmen_cli::toolchain::Choice;
+use dolmen_cli::workspace::Workspace;
+
+/// Not a measure of anything: a machine that hangs must not hang the tests.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Held while a machine runs or something is built.
+static ONE_AT_A_TIME: Mutex<BTreeMap<String, Prepared>> = Mutex::new(BTreeMap::new());
+
+fn one_at_a_time() -> MutexGuard<'static, BTreeMap<String, Prepared>> {
+    // A test that failed while it held the lock broke nothing the next one needs.
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A run to be made.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    what: What,
+    spec: RunSpec,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    /// A test application, or `equake`.
+    App(String),
+    /// Something prepared by the test itself.
+    Prepared(Prepared),
+}
+
+impl Boot {
+    /// Boots a binary of `tests/apps`, or `equake`: 4 CPUs, 1 node, THP always.
+    pub fn app(name: &str) -> Self {
+        Self::new(What::App(name.to_owned()))
+    }
+
+    /// Boots what is already there.
+    pub fn prepared(prepared: Prepared) -> Self {
+        Self::new(What::Prepared(prepared))
+    }
+
+    fn new(what: What) -> Self {
+        let spec = RunSpec {
+            timeout: Some(LIMIT),
+            ..RunSpec::default()
+        };
+        Self { what, spec }
+    }
+
+    /// Changes the run.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut RunSpec)) -> Self {
+        change(&mut self.spec);
+        self
+    }
+
+    /// So many processors.
+    #[must_use]
+    pub fn cpus(self, cpus: u32) -> Self {
+        self.with(|spec| spec.cpus = cpus)
+    }
+
+    /// So many NUMA nodes.
+    #[must_use]
+    pub fn nodes(self, nodes: u32) -> Self {
+        self.with(|spec| spec.nodes = nodes)
+    }
+
+    /// So much memory.
+    #[must_use]
+    pub fn mebibytes(self, mebibytes: u64) -> Self {
+        self.with(|spec| spec.mem_bytes = Some(mebibytes * MIB))
+    }
+
+    /// Another mode of huge pages.
+    #[must_use]
+    pub fn thp(self, thp: Thp) -> Self {
+        self.with(|spec| spec.thp = thp)
+    }
+
+    /// On another platform.
+    #[must_use]
+    pub fn platform(self, platform: Platform) -> Self {
+        self.with(|spec| spec.platform = platform)
+    }
+
+    /// The application's arguments.
+    #[must_use]
+    pub fn args<S: Into<String>>(self, args: impl IntoIterator<Item = S>) -> Self {
+        self.with(|spec| spec.args = args.into_iter().map(Into::into).collect())
+    }
+
+    /// Builds what is needed and runs it.
+    #[track_caller]
+    pub fn run(self) -> Outcome {
+        let mut built = one_at_a_time();
+        let prepared = match &self.what {
+            What::Prepared(prepared) => prepared.clone(),
+            What::App(name) => built
+                .entry(format!("{name} on {}", self.spec.platform))
+                .or_insert_with(|| {
+                    build(name, self.spec.platform)
+                        .unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}"))
+                })
+                .clone(),
+        };
+        let mut console = Console::silent();
+        let report = run(&prepared, &self.spec, &mut console)
+            .unwrap_or_else(|error| panic!("{} did not start: {error:#}", prepared.app()));
+        Outcome {
+            text: console.text(),
+            report,
+        }
+    }
+}
+
+fn build(name: &str, platform: Platform) -> Result<Prepared, Box<dyn std::error::Error>> {
+    let host = RealHost;
+    let workspace = Workspace::locate(&host)?;
+    let app = match name {
+        "equake" => App::resolve(&workspace, name, None)?,
+        _ => App::Project {
+            directory: workspace.root().join("tests/apps"),
+            binary: Some(name.to_owned()),
+        },
+    };
+    let tool = Tool {
+        host: &host,
+        workspace,
+        choice: Choice::parse(&std::env::var("DOLMEN_TOOLCHAIN").unwrap_or_default()),
+        verbose: false,
+    };
+    Ok(prepare(&tool, &app, platform)?)
+}
+
+/// What a run left behind.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What it printed, without records.
+    pub text: String,
+    /// What the host tool reports.
+    pub report: RunReport,
+}
+
+impl Outcome {
+    /// The run ended with this status, and not because the tool ended it.
+    #[track_caller]
+    pub fn status(self, status: i32) -> Self {
+        assert_eq!(
+            self.report.exit_status, status,
+            "{:?}; it printed:\n{}",
+            self.report.error, self.text
+        );
+        self
+    }
+
+    /// The run ended well.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        let outcome = self.status(0);
+        assert!(outcome.report.succeeded(), "{:?}", outcome.report.error);
+        outcome
+    }
+
+    /// It printed `words`.
+    #[track_caller]
+    pub fn says(self, words: &str) -> Self {
+        assert!(self.text.contains(words), "no '{words}' in:\n{}", self.text);
+        self
+    }
+
+    /// It printed exactly one line that contains `words`.
+    #[track_caller]
+    pub fn says_once(self, words: &str) -> Self {
+        let lines = self
+            .text
+            .lines()
+            .filter(|line| line.contains(words))
+            .count();
+        assert_eq!(lines, 1, "lines with '{words}' in:\n{}", self.text);
+        self
+    }
+
+    /// A counter, which must be there.
+    #[track_caller]
+    pub fn counter(&self, name: &str) -> u64 {
+        self.report
+            .counter(name)
+            .unwrap_or_else(|| panic!("no counter {name} in {:?}", self.report.counters))
+    }
+
+    /// A number the application reported, which must be there.
+    #[track_caller]
+    pub fn reported(&self, key: &str) -> f64 {
+        self.report
+            .app_report
+            .get(key)
+            .and_then(serde_json::Value::as_f64)
+            .unwrap_or_else(|| panic!("no number {key} in {:?}", self.report.app_report))
+    }
+
+    /// A text the application reported, which must be there.
+    #[track_caller]
+    pub fn reported_text(&self, key: &str) -> String {
+        self.report
+            .app_text(key)
+            .unwrap_or_else(|| panic!("no {key} in {:?}", self.report.app_report))
+    }
+}
