@@ -16,10 +16,10 @@ pub fn reference_product<S: Store>(
     team: &mut Team,
 ) -> Result<Vec<f64>, OutOfMemory> {
     let nodes = mesh.nodes();
-    let mut matrix = store.blocks(mesh.graph.entries(), team)?;
-    let mut vector = store.vector(nodes, team)?;
-    let mut result = store.vector(nodes, team)?;
-    let mut work = Workspace::new(store, nodes, team)?;
+    let mut matrix = store.blocks(mesh.graph.entries())?;
+    let mut vector = store.rows(nodes)?;
+    let mut result = store.rows(nodes)?;
+    let mut work = Workspace::new(store, nodes, team.threads())?;
     for element in &mesh.elements {
         for (a, b) in PAIRS {
             let (row, col) = ordered(element[a], element[b]);

@@ -34,15 +34,15 @@ impl<'m, S: Store> Simulation<'m, S> {
     /// Allocates the arrays, touches them first as `store` says, and assembles the matrices.
     pub fn new(mesh: &'m Mesh, store: &S, team: &mut Team) -> Result<Self, OutOfMemory> {
         let nodes = mesh.nodes();
-        let mut vector = || store.vector(nodes, team);
+        let vector = || store.rows(nodes);
         let displacement = [vector()?, vector()?, vector()?];
         let source = [vector()?, vector()?, vector()?];
         let (mass, damping, velocity) = (vector()?, vector()?, vector()?);
         let mut simulation = Self {
             mesh,
-            stiffness: store.blocks(mesh.graph.entries(), team)?,
+            stiffness: store.blocks(mesh.graph.entries())?,
             displacement,
-            work: Workspace::new(store, nodes, team)?,
+            work: Workspace::new(store, nodes, team.threads())?,
             mass,
             damping,
             source,
@@ -52,8 +52,24 @@ impl<'m, S: Store> Simulation<'m, S> {
             steps: 0,
             product_time: Duration::ZERO,
         };
+        simulation.touch(store, team);
         simulation.assemble();
         Ok(simulation)
+    }
+
+    /// Touches all arrays for the first time.
+    fn touch(&mut self, store: &S, team: &mut Team) {
+        let nodes = self.mesh.nodes();
+        let vectors = [&mut self.mass, &mut self.damping, &mut self.velocity];
+        let vectors = vectors
+            .into_iter()
+            .chain(&mut self.source)
+            .chain(&mut self.displacement);
+        for vector in vectors {
+            store.touch_rows(vector, nodes, team);
+        }
+        store.touch_blocks(&mut self.stiffness, team);
+        self.work.touch(store, nodes, team);
     }
 
     /// Adds up the elements' matrices.

@@ -18,16 +18,23 @@ pub struct Workspace<R> {
 }
 
 impl<R: Row> Workspace<R> {
-    /// Vectors for the members of `team`, placed by `store`.
+    /// Vectors for so many threads, not touched yet.
     pub fn new<S: Store<Row = R>>(
         store: &S,
         nodes: usize,
-        team: &mut Team,
+        threads: usize,
     ) -> Result<Self, OutOfMemory> {
+        let count = nodes.saturating_mul(threads);
         Ok(Self {
-            vectors: store.private_vectors(nodes, team)?,
-            flags: store.private_flags(nodes, team)?,
+            vectors: store.rows(count)?,
+            flags: store.flags(count)?,
         })
+    }
+
+    /// Touches the vectors and the flags for the first time.
+    pub fn touch<S: Store<Row = R>>(&mut self, store: &S, nodes: usize, team: &mut Team) {
+        store.touch_rows(&mut self.vectors, nodes, team);
+        store.touch_flags(&mut self.flags, nodes, team);
     }
 }
 
@@ -160,7 +167,7 @@ mod tests {
         let graph = generate(150).unwrap().graph;
         let n = graph.rows();
         let mut team = Team::new(threads, false).unwrap();
-        let mut matrix = store.blocks(graph.entries(), &mut team).unwrap();
+        let mut matrix = store.blocks(graph.entries()).unwrap();
         let mut dense = vec![vec![0.0; 3 * n]; 3 * n];
         let mut state = 0x1234_5678_9abc_def1;
         for i in 0..n {
@@ -183,9 +190,9 @@ mod tests {
                 matrix[entry].add(&block);
             }
         }
-        let mut vector = store.vector(n, &mut team).unwrap();
-        let mut result = store.vector(n, &mut team).unwrap();
-        let mut work = Workspace::new(store, n, &mut team).unwrap();
+        let mut vector = store.rows(n).unwrap();
+        let mut result = store.rows(n).unwrap();
+        let mut work = Workspace::new(store, n, threads).unwrap();
         for _ in 0..3 {
             for row in &mut vector {
                 *row.get_mut() = [(); 3].map(|()| random(&mut state));

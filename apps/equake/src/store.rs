@@ -121,22 +121,29 @@ impl Block for Box<[Box<Vec3>; 3]> {
     }
 }
 
-/// A way to store the arrays.
+/// A way to store the arrays: how they are allocated, and who touches them first.
+///
+/// All arrays are allocated before any is touched, as in the originals: what a huge page can cover at a first touch
+/// depends on what is mapped around it by then.
 pub trait Store: Sized {
     /// A row of a node vector.
     type Row: Row;
     /// A block of the matrix.
     type Block: Block;
 
-    /// A node vector of zeros.
-    fn vector(&self, nodes: usize, team: &mut Team) -> Result<Vec<Self::Row>, OutOfMemory>;
-    /// One node vector for each thread, one after the other.
-    fn private_vectors(&self, nodes: usize, team: &mut Team)
-    -> Result<Vec<Self::Row>, OutOfMemory>;
-    /// The flags that belong to them: one for each thread and node.
-    fn private_flags(&self, nodes: usize, team: &mut Team) -> Result<Vec<u32>, OutOfMemory>;
-    /// Matrix blocks of zeros.
-    fn blocks(&self, count: usize, team: &mut Team) -> Result<Vec<Self::Block>, OutOfMemory>;
+    /// Zero rows: a node vector, or several of them one after the other.
+    fn rows(&self, count: usize) -> Result<Vec<Self::Row>, OutOfMemory>;
+    /// Zero matrix blocks.
+    fn blocks(&self, count: usize) -> Result<Vec<Self::Block>, OutOfMemory>;
+    /// Zero flags.
+    fn flags(&self, count: usize) -> Result<Vec<u32>, OutOfMemory>;
+
+    /// Touches node vectors of `nodes` rows each for the first time.
+    fn touch_rows(&self, rows: &mut [Self::Row], nodes: usize, team: &mut Team);
+    /// Touches the matrix for the first time.
+    fn touch_blocks(&self, blocks: &mut [Self::Block], team: &mut Team);
+    /// Touches flags, `nodes` for each thread, for the first time.
+    fn touch_flags(&self, flags: &mut [u32], nodes: usize, team: &mut Team);
 }
 
 /// Contiguous arrays.
@@ -146,15 +153,15 @@ pub struct Contiguous {
     pub parallel: bool,
 }
 
-impl Contiguous {
-    fn zeroed<T: dolmen::Zeroed>(&self, len: usize) -> Result<Vec<T>, OutOfMemory> {
-        dolmen::try_zeroed(len).ok_or(OutOfMemory {
-            bytes: len.saturating_mul(size_of::<T>()),
-        })
-    }
+fn zeroed<T: dolmen::Zeroed>(count: usize) -> Result<Vec<T>, OutOfMemory> {
+    dolmen::try_zeroed(count).ok_or(OutOfMemory {
+        bytes: count.saturating_mul(size_of::<T>()),
+    })
+}
 
-    /// Writes every element of `array`, which is `array.len() / len` arrays of `len`, each of them in slices by the
-    /// threads that will own the slices' nodes, or everything by this thread.
+impl Contiguous {
+    /// Writes every element of `array`, which consists of arrays of `len` elements: each of them in slices by all
+    /// threads, or everything by this thread.
     fn touch<T: Copy + Send + Sync>(&self, array: &mut [T], len: usize, zero: T, team: &mut Team) {
         // The compiler knows that the memory is zero, but not what writing zeros to it is good for.
         let array = std::hint::black_box(array);
@@ -174,28 +181,28 @@ impl Store for Contiguous {
     type Row = Vec3;
     type Block = Mat3;
 
-    fn vector(&self, nodes: usize, team: &mut Team) -> Result<Vec<Vec3>, OutOfMemory> {
-        let mut vector = self.zeroed(nodes)?;
-        self.touch(&mut vector, nodes, [0.0; 3], team);
-        Ok(vector)
+    fn rows(&self, count: usize) -> Result<Vec<Vec3>, OutOfMemory> {
+        zeroed(count)
     }
 
-    fn private_vectors(&self, nodes: usize, team: &mut Team) -> Result<Vec<Vec3>, OutOfMemory> {
-        let mut vectors = self.zeroed(nodes.saturating_mul(team.threads()))?;
-        self.touch(&mut vectors, nodes, [0.0; 3], team);
-        Ok(vectors)
+    fn blocks(&self, count: usize) -> Result<Vec<Mat3>, OutOfMemory> {
+        zeroed(count)
     }
 
-    fn private_flags(&self, nodes: usize, team: &mut Team) -> Result<Vec<u32>, OutOfMemory> {
-        let mut flags = self.zeroed(nodes.saturating_mul(team.threads()))?;
-        self.touch(&mut flags, nodes, 0, team);
-        Ok(flags)
+    fn flags(&self, count: usize) -> Result<Vec<u32>, OutOfMemory> {
+        zeroed(count)
     }
 
-    fn blocks(&self, count: usize, team: &mut Team) -> Result<Vec<Mat3>, OutOfMemory> {
-        let mut blocks = self.zeroed(count)?;
-        self.touch(&mut blocks, count, [[0.0; 3]; 3], team);
-        Ok(blocks)
+    fn touch_rows(&self, rows: &mut [Vec3], nodes: usize, team: &mut Team) {
+        self.touch(rows, nodes, [0.0; 3], team);
+    }
+
+    fn touch_blocks(&self, blocks: &mut [Mat3], team: &mut Team) {
+        self.touch(blocks, blocks.len(), [[0.0; 3]; 3], team);
+    }
+
+    fn touch_flags(&self, flags: &mut [u32], nodes: usize, team: &mut Team) {
+        self.touch(flags, nodes, 0, team);
     }
 }
 
@@ -230,27 +237,20 @@ impl Store for Boxed {
     type Row = Box<Vec3>;
     type Block = Box<[Box<Vec3>; 3]>;
 
-    fn vector(&self, nodes: usize, _team: &mut Team) -> Result<Vec<Self::Row>, OutOfMemory> {
-        Self::fill(nodes, ROW_BYTES, Box::default)
+    fn rows(&self, count: usize) -> Result<Vec<Self::Row>, OutOfMemory> {
+        Self::fill(count, ROW_BYTES, Box::default)
     }
 
-    fn private_vectors(
-        &self,
-        nodes: usize,
-        team: &mut Team,
-    ) -> Result<Vec<Self::Row>, OutOfMemory> {
-        Self::fill(
-            nodes.saturating_mul(team.threads()),
-            ROW_BYTES,
-            Box::default,
-        )
-    }
-
-    fn private_flags(&self, nodes: usize, team: &mut Team) -> Result<Vec<u32>, OutOfMemory> {
-        Self::fill(nodes.saturating_mul(team.threads()), 0, || 0)
-    }
-
-    fn blocks(&self, count: usize, _team: &mut Team) -> Result<Vec<Self::Block>, OutOfMemory> {
+    fn blocks(&self, count: usize) -> Result<Vec<Self::Block>, OutOfMemory> {
         Self::fill(count, 4 * ROW_BYTES, Box::default)
     }
+
+    fn flags(&self, count: usize) -> Result<Vec<u32>, OutOfMemory> {
+        Self::fill(count, 0, || 0)
+    }
+
+    // The main thread has touched everything by writing the zeros one by one.
+    fn touch_rows(&self, _: &mut [Self::Row], _: usize, _: &mut Team) {}
+    fn touch_blocks(&self, _: &mut [Self::Block], _: &mut Team) {}
+    fn touch_flags(&self, _: &mut [u32], _: usize, _: &mut Team) {}
 }

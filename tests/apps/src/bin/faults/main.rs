@@ -13,7 +13,7 @@ static ALLOCATOR: dolmen::GlobalAlloc = dolmen::GlobalAlloc;
 const USAGE: &str = "\
 usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
-       faults files [FOLDER] | time | spawnstorm ROUNDS";
+       faults files FOLDER | time | spawnstorm ROUNDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +28,6 @@ fn main() -> ExitCode {
         ["panic-secondary"] => fatal::panic_secondary(),
         ["exit3"] => std::process::exit(3),
         ["abort"] => std::process::abort(),
-        ["files"] => system::files("/"),
         ["files", folder] => system::files(folder),
         ["time"] => system::time(),
         ["oom"] => memory::oom(usize::MAX),
