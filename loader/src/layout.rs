@@ -1,6 +1,5 @@
 //! What goes where in memory.
 
-use alloc::vec::Vec;
 use core::fmt;
 
 use dolmen_firmware::ranges::{PAGE_BYTES, Range, RangeSet};
@@ -133,15 +132,12 @@ impl Layout {
             usable_bytes: self.usable.bytes(),
         }
     }
-
-    /// The usable memory in ascending order.
-    pub fn memory(&self) -> Vec<Range> {
-        self.usable.iter().collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;

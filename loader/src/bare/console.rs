@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::fmt::{Arguments, Write};
 
-use uart_16550::{Config, Uart16550Tty};
+use uart_16550::{BaudRate, Config, Uart16550Tty};
 
 /// The first serial port.
 pub(super) const PORT: u16 = 0x3f8;
@@ -12,9 +12,13 @@ const EXIT_PORT: u16 = 0xf4;
 
 /// Writes to the serial port.
 pub(super) fn say(text: Arguments<'_>) {
+    let config = Config {
+        baud_rate: BaudRate::Baud115200,
+        ..Config::default()
+    };
     // SAFETY: The first serial port has this address on every PC, and nothing else uses it while
     // the loader runs on one processor.
-    let port = unsafe { Uart16550Tty::new_port(PORT, Config::default()) };
+    let port = unsafe { Uart16550Tty::new_port(PORT, config) };
     if let Ok(mut port) = port {
         // Nobody is left to tell if this fails.
         let _ = port.write_fmt(text);
