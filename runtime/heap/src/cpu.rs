@@ -86,7 +86,6 @@ impl Cpu {
     /// A block from wherever this CPU has one: `None` if it needs another chunk.
     #[cold]
     pub(crate) fn allocate_slowly(&self, class: Class) -> Option<NonNull<u8>> {
-        self.counting.0.slow_paths.add(1);
         self.take_back();
         let per_class = &self.classes[class.index()];
         if let Some(block) = per_class.current.get().and_then(|span| span.pop()) {

@@ -232,26 +232,41 @@ impl<B: Backing> Heap<B> {
     #[cold]
     fn allocate_slowly(&self, class: Class) -> Option<NonNull<u8>> {
         let mut chunk = None;
-        loop {
+        let block = loop {
             let guard = self.backing.pin();
             let index = self.backing.current_cpu();
             let Some(cpu) = self.cpu(index) else {
                 drop(guard);
-                self.make_cpu(index)?;
+                if self.make_cpu(index).is_none() {
+                    break None;
+                }
                 continue;
             };
-            // What was mapped goes to the CPU this runs on by now; its pages are still untouched.
-            if let Some(start) = chunk.take() {
+            let mut block = cpu.allocate_slowly(class);
+            if block.is_none()
+                && let Some(start) = chunk.take()
+            {
+                // It becomes this CPU's even if another one ran when it was mapped: its pages are
+                // still untouched.
                 // SAFETY: fresh from the backing, with the size and alignment of a chunk.
                 cpu.add(unsafe { ChunkRef::create(start, B::CHUNK_BYTES) });
+                block = cpu.allocate_slowly(class);
             }
-            let block = cpu.allocate_slowly(class);
+            cpu.counting.0.slow_paths.add(1);
             self.unmap_outgoing(cpu, guard);
             if block.is_some() {
-                return block;
+                break block;
             }
-            chunk = Some(self.backing.map(B::CHUNK_BYTES, B::CHUNK_BYTES)?);
+            chunk = self.backing.map(B::CHUNK_BYTES, B::CHUNK_BYTES);
+            if chunk.is_none() {
+                break None;
+            }
+        };
+        // This thread may have moved to a CPU that did not need it.
+        if let Some(chunk) = chunk {
+            self.backing.unmap(chunk, B::CHUNK_BYTES);
         }
+        block
     }
 
     /// Makes a CPU's part. Several threads may do so at a time.

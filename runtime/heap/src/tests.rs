@@ -25,6 +25,7 @@ struct Host<const CHUNK: usize> {
     /// By address: as allocated, and how many bytes of it the heap still has.
     mappings: Mutex<HashMap<usize, (Layout, usize)>>,
     bytes: AtomicUsize,
+    peak: AtomicUsize,
     limit: AtomicUsize,
     /// Whether threads move to the next CPU while they map memory.
     restless: AtomicBool,
@@ -38,6 +39,7 @@ fn heap<const CHUNK: usize>() -> (Small<CHUNK>, &'static Host<CHUNK>) {
     let host = Box::leak(Box::new(Host {
         mappings: Mutex::default(),
         bytes: AtomicUsize::new(0),
+        peak: AtomicUsize::new(0),
         limit: AtomicUsize::new(usize::MAX),
         restless: AtomicBool::new(false),
         cpus: Default::default(),
@@ -76,6 +78,7 @@ unsafe impl<const CHUNK: usize> Backing for &'static Host<CHUNK> {
         }
         let layout = Layout::from_size_align(bytes, align).ok()?;
         let before = self.bytes.fetch_add(bytes, Relaxed);
+        self.peak.fetch_max(before + bytes, Relaxed);
         if before.saturating_add(bytes) > self.limit.load(Relaxed) {
             self.bytes.fetch_sub(bytes, Relaxed);
             return None;
@@ -330,7 +333,11 @@ fn what_others_free_goes_home() {
     let again: Vec<_> = (0..20_000)
         .map(|i| Piece::new(&heap, (i % 700, 8), i as u8).unwrap())
         .collect();
-    assert!(host.bytes() <= before, "what came back is used again");
+    // Blocks lie differently now, which may take another chunk.
+    assert!(
+        host.bytes() <= before + 2 * MIB,
+        "what came back is used again"
+    );
     assert_eq!(heap.counters(0).remote_returns, 20_000);
     again
         .into_iter()
@@ -400,6 +407,7 @@ fn storm_of_frees_across_cpus() {
         drop(senders);
     });
     assert!(heap.total_counters().remote_frees > 1_000);
+    assert!(host.peak.load(Relaxed) < 400 * MIB);
     drop(heap);
     assert_eq!(host.bytes(), 0);
 }
