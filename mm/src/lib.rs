@@ -8,8 +8,21 @@
 
 extern crate alloc;
 
+pub mod clear;
+pub mod frame;
 pub mod ids;
 pub mod machine;
+mod manager;
+pub mod numa;
+mod space;
+pub mod stats;
+pub mod thp;
+pub mod tlb;
 
 pub use ids::{BlockId, CpuId, FrameId, NodeId, Order, PageSize, PhysAddr, VirtAddr, VirtRange};
 pub use machine::Machine;
+pub use manager::{
+    ARENA_ALIGN_BYTES, Access, Config, FaultError, FaultOutcome, InitError, MIN_RAM_BYTES,
+    MapError, MapRequest, Mapping, MemoryManager, Prot,
+};
+pub use thp::{HugeAdvice, ThpMode};

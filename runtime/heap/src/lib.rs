@@ -1,0 +1,2 @@
+//! The allocator.
+#![no_std]

@@ -1,0 +1,54 @@
+//! What the processor can do, read once from CPUID.
+
+use raw_cpuid::CpuId;
+
+/// The features that the runtime chooses by.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Features {
+    /// 1 GiB pages.
+    pub(crate) giant_pages: bool,
+    /// `wrfsbase` and friends.
+    pub(crate) fsgsbase: bool,
+    /// XSAVE and XCR0.
+    pub(crate) xsave: bool,
+    /// The local APIC's MSR interface.
+    pub(crate) x2apic: bool,
+    /// One-shot timer compared with the time stamp counter.
+    pub(crate) tsc_deadline: bool,
+    /// RDRAND.
+    pub(crate) rdrand: bool,
+    /// RDSEED.
+    pub(crate) rdseed: bool,
+    /// Supervisor-mode execution prevention and friends are of no use in one address space, but
+    /// the no-execute bit is.
+    pub(crate) no_execute: bool,
+    /// Global pages.
+    pub(crate) global_pages: bool,
+    /// `rep stosb` is the fastest way to clear cached memory.
+    pub(crate) fast_stos: bool,
+}
+
+impl Features {
+    /// Reads them from this processor.
+    pub(crate) fn detect() -> Self {
+        let cpuid = CpuId::new();
+        let mut found = Self::default();
+        if let Some(leaf) = cpuid.get_feature_info() {
+            found.xsave = leaf.has_xsave();
+            found.x2apic = leaf.has_x2apic();
+            found.tsc_deadline = leaf.has_tsc_deadline();
+            found.rdrand = leaf.has_rdrand();
+            found.global_pages = leaf.has_pge();
+        }
+        if let Some(leaf) = cpuid.get_extended_feature_info() {
+            found.fsgsbase = leaf.has_fsgsbase();
+            found.rdseed = leaf.has_rdseed();
+            found.fast_stos = leaf.has_rep_movsb_stosb();
+        }
+        if let Some(leaf) = cpuid.get_extended_processor_and_feature_identifiers() {
+            found.giant_pages = leaf.has_1gib_pages();
+            found.no_execute = leaf.has_execute_disable();
+        }
+        found
+    }
+}

@@ -1,0 +1,114 @@
+//! Leaving one context and entering another.
+//!
+//! A context that gives the processor up by itself does so in a function call. The System V ABI
+//! makes every vector register caller-saved there, so what must survive is the callee-saved
+//! general purpose registers and the two control words, MXCSR and the x87 control word. A context
+//! that is interrupted keeps everything: its registers in a [`TrapFrame`], its vector state in an
+//! XSAVE area ([`super::fpu`]).
+
+use core::arch::naked_asm;
+
+use super::vectors::TrapFrame;
+
+/// Saves the caller's context, stores its stack pointer in `save`, and continues the context whose
+/// saved stack pointer is `next`.
+///
+/// # Safety
+///
+/// `next` was stored by a switch, is continued once, and its stack is mapped. Interrupts are off.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn switch_to_call(save: *mut u64, next: u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Saves the caller's context, stores its stack pointer in `save`, and continues the interrupted
+/// context in `frame`.
+///
+/// # Safety
+///
+/// `frame` holds an interrupted context that is continued once, its vector state is loaded, and
+/// interrupts are off.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn switch_to_trap(save: *mut u64, frame: *const TrapFrame) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rdi, rsi",
+        "jmp {resume}",
+        resume = sym super::vectors::resume_trap,
+    )
+}
+
+/// Leaves the current context for good and continues the one whose saved stack pointer is `next`.
+///
+/// # Safety
+///
+/// As [`switch_to_call`].
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn resume_call(next: u64) -> ! {
+    naked_asm!(
+        "mov rsp, rdi",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Calls `function(argument)` on the stack whose high end is `top`, and comes back.
+///
+/// # Safety
+///
+/// `top` is the high end, aligned to 16 bytes, of a mapped stack that nothing else uses meanwhile.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn call_on_stack(
+    argument: *mut (),
+    function: extern "C" fn(*mut ()),
+    top: u64,
+) {
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "mov rsp, rdx",
+        "call rsi",
+        "mov rsp, rbp",
+        "pop rbp",
+        "ret",
+    )
+}
