@@ -79,6 +79,11 @@ pub(crate) fn prepare(cpus: usize) {
     HEAP.init(cpus);
 }
 
+/// Takes in what other processors have freed of this one's memory.
+pub(crate) fn collect() {
+    HEAP.collect();
+}
+
 /// Frames that the kernel's heap holds now.
 pub(crate) fn held_frames() -> u64 {
     FRAMES.load(Ordering::Relaxed)
@@ -119,7 +124,7 @@ fn order_for(bytes: usize, align: usize) -> Option<Order> {
 // this heap.
 unsafe impl Backing for Frames {
     /// The kernel keeps little, and needs it in one piece on small machines too.
-    const CHUNK_BYTES: usize = 256 << 10;
+    const CHUNK_BYTES: usize = 128 << 10;
 
     type Guard = local::PreemptionOff;
 

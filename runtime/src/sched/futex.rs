@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::queue::Queue;
+use super::queue::WaitQueue;
 use super::thread::{State, Thread};
 use crate::cpu::InterruptsOff;
 use crate::sync::SpinLock;
@@ -11,9 +11,9 @@ use crate::sync::SpinLock;
 const BUCKETS: usize = 256;
 
 #[repr(align(128))]
-struct Bucket(SpinLock<Queue>);
+struct Bucket(SpinLock<WaitQueue>);
 
-static TABLE: [Bucket; BUCKETS] = [const { Bucket(SpinLock::new(Queue::new())) }; BUCKETS];
+static TABLE: [Bucket; BUCKETS] = [const { Bucket(SpinLock::new(WaitQueue::new())) }; BUCKETS];
 
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Outcome {
 }
 
 /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4) of the word's number.
-fn bucket(address: u64) -> &'static SpinLock<Queue> {
+fn bucket(address: u64) -> &'static SpinLock<WaitQueue> {
     let hash = (address >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     &TABLE[(hash >> 56) as usize % BUCKETS].0
 }

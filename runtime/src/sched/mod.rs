@@ -21,9 +21,10 @@ use hashbrown::HashMap;
 
 use crate::cpu::vectors::TrapFrame;
 use crate::cpu::{InterruptsOff, apic, clock, local, thread_pointer};
+use crate::mem::{app_heap, kernel_heap};
 use crate::sync::SpinLock;
 use crate::{boot, fatal};
-use queue::{Queue, Timers};
+use queue::{RunQueue, Timers};
 use thread::{State, Thread, Tid};
 
 /// Length of a time slice, in nanoseconds.
@@ -31,11 +32,11 @@ const SLICE_NANOS: u64 = 10_000_000;
 
 /// The scheduler's state of one processor.
 pub(crate) struct Scheduler {
-    ready: SpinLock<Queue>,
+    ready: SpinLock<RunQueue>,
     timers: SpinLock<Timers>,
     current: SpinLock<Option<Arc<Thread>>>,
     idle: SpinLock<Option<Arc<Thread>>>,
-    dead: SpinLock<Queue>,
+    dead: SpinLock<RunQueue>,
     /// Threads that belong to the processor and have not ended.
     members: AtomicU32,
     /// When the current thread's time slice ends, in ticks.
@@ -47,11 +48,11 @@ impl Scheduler {
     /// No threads.
     pub(crate) const fn new() -> Self {
         Self {
-            ready: SpinLock::new(Queue::new()),
+            ready: SpinLock::new(RunQueue::new()),
             timers: SpinLock::new(Timers::new()),
             current: SpinLock::new(None),
             idle: SpinLock::new(None),
-            dead: SpinLock::new(Queue::new()),
+            dead: SpinLock::new(RunQueue::new()),
             members: AtomicU32::new(0),
             slice_end: AtomicU64::new(0),
             stacks: spawn::StackCache::new(),
@@ -295,6 +296,8 @@ pub(crate) fn idle_loop() -> ! {
     let local = local::this();
     loop {
         spawn::reap();
+        kernel_heap::collect();
+        app_heap::HEAP.collect();
         x86_64::instructions::interrupts::disable();
         if !local.scheduler.ready.lock().is_empty() {
             yield_now();

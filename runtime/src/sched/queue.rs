@@ -5,13 +5,24 @@ use alloc::sync::Arc;
 
 use super::thread::Thread;
 
-/// A first-in, first-out list. A thread is in at most one.
-pub(crate) struct Queue {
+/// A first-in, first-out list, linked through link number `LINK` of the threads in it. A thread is
+/// in at most one list of each number.
+pub(crate) struct Queue<const LINK: usize> {
     head: Option<Arc<Thread>>,
     tail: Option<Arc<Thread>>,
 }
 
-impl Queue {
+/// Threads that can run, or have ended.
+pub(crate) type RunQueue = Queue<0>;
+
+/// Threads that wait. One whose time is up is in a run queue as well, until it has taken itself out
+/// of here.
+pub(crate) type WaitQueue = Queue<1>;
+
+/// Links of a thread.
+pub(super) const LINKS: usize = 2;
+
+impl<const LINK: usize> Queue<LINK> {
     /// An empty list.
     pub(crate) const fn new() -> Self {
         Self {
@@ -30,7 +41,7 @@ impl Queue {
         match self.tail.replace(thread.clone()) {
             // SAFETY: a link belongs to the list that the thread is in, which is borrowed
             // exclusively.
-            Some(tail) => unsafe { *tail.next.get() = Some(thread) },
+            Some(tail) => unsafe { *tail.next[LINK].get() = Some(thread) },
             None => self.head = Some(thread),
         }
     }
@@ -46,18 +57,18 @@ impl Queue {
         let mut current = self.head.clone();
         while let Some(thread) = current {
             // SAFETY: as in `push`.
-            let next = unsafe { (*thread.next.get()).clone() };
+            let next = unsafe { (*thread.next[LINK].get()).clone() };
             if matches(&thread) {
                 if next.is_none() {
                     self.tail = previous.clone();
                 }
                 match previous {
                     // SAFETY: as in `push`.
-                    Some(previous) => unsafe { *previous.next.get() = next },
+                    Some(previous) => unsafe { *previous.next[LINK].get() = next },
                     None => self.head = next,
                 }
                 // SAFETY: as in `push`; the thread leaves the list with an empty link.
-                unsafe { *thread.next.get() = None };
+                unsafe { *thread.next[LINK].get() = None };
                 return Some(thread);
             }
             previous = Some(thread);

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use dolmen_mm::ids::{CpuId, VirtRange};
 
+use super::queue::LINKS;
 use crate::cpu::fpu::SaveArea;
 use crate::cpu::switch;
 use crate::cpu::vectors::TrapFrame;
@@ -58,9 +59,8 @@ pub(crate) struct Thread {
     pub(crate) entry: Option<Entry>,
     /// Thread pointer; zero until the thread has made its thread-local storage.
     pub(crate) fs_base: AtomicU64,
-    /// Next in the run queue, wait queue or list of dead threads that it is in; protected by that
-    /// list's lock.
-    pub(super) next: UnsafeCell<Option<Arc<Thread>>>,
+    /// Next in the lists that it is in; each is protected by its list's lock.
+    pub(super) next: [UnsafeCell<Option<Arc<Thread>>>; LINKS],
     /// Next in its processor's timer list; protected by that list's lock.
     pub(super) next_timer: UnsafeCell<Option<Arc<Thread>>>,
     /// When the timer wakes it, in ticks of the clock.
@@ -163,7 +163,7 @@ impl Thread {
             stack_bytes: stack.as_ref().map_or(0, |stack| stack.bytes),
             entry,
             fs_base: AtomicU64::new(0),
-            next: UnsafeCell::new(None),
+            next: [const { UnsafeCell::new(None) }; LINKS],
             next_timer: UnsafeCell::new(None),
             deadline: AtomicU64::new(0),
             waits_on: AtomicU64::new(0),
