@@ -102,6 +102,12 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     direct::configure(&features);
 
     let mut tree = read_tree(&info);
+    // First of all, so that whatever follows can be told to the host tool.
+    let args =
+        BootArgs::parse(&tree.bootargs).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    if args.report {
+        console::enable_records();
+    }
     let image = info.load_info.kernel_image_addr_range.clone();
     tree.reservations
         .push(PhysicalRange::new(image.start, image.end));
@@ -126,11 +132,6 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         direct::map_ram(range.start, range.bytes());
     }
 
-    let args =
-        BootArgs::parse(&tree.bootargs).unwrap_or_else(|error| refuse(format_args!("{error}")));
-    if args.report {
-        console::enable_records();
-    }
     let acpi = tree.rsdp.map(|rsdp| {
         Acpi::parse(&Firmware, rsdp).unwrap_or_else(|error| refuse(format_args!("{error}")))
     });
