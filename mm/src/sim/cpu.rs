@@ -29,6 +29,9 @@ struct Cached {
     huge: BTreeMap<u64, Translation>,
     /// The table under each entry that a walk went through, by level and number.
     tables: BTreeMap<(usize, u64), FrameId>,
+    /// The memory manager's last walk on this processor: its number and where it was.
+    walk: u64,
+    walked: Vec<FrameId>,
 }
 
 /// What one processor remembers of the page tables.
@@ -70,7 +73,29 @@ impl Caches {
     }
 
     pub(super) fn flush_all(&self) {
-        *self.get() = Cached::default();
+        let mut cached = self.get();
+        cached.base.clear();
+        cached.huge.clear();
+        cached.tables.clear();
+    }
+
+    /// Notes that the processor uses a table in its walk of this number (even: it is in none).
+    pub(super) fn note_walk(&self, walk: u64, frame: FrameId) {
+        let mut cached = self.get();
+        if cached.walk != walk {
+            cached.walk = walk;
+            cached.walked.clear();
+        }
+        if !walk.is_multiple_of(2) && !cached.walked.contains(&frame) {
+            cached.walked.push(frame);
+        }
+    }
+
+    /// Whether the walk of this number goes on and has used one of the frames.
+    pub(super) fn is_walking(&self, walk: u64, first: FrameId, frames: usize) -> bool {
+        let cached = self.get();
+        let mut walked = cached.walked.iter();
+        cached.walk == walk && walked.any(|&frame| first <= frame && frame < first.add(frames))
     }
 
     pub(super) fn translations(&self) -> Vec<Translation> {
@@ -197,6 +222,11 @@ impl SimCpu {
     /// Executes something in the page at `address`.
     pub fn execute(&self, address: VirtAddr) -> Result<(), FaultError> {
         self.access(address, Access::Execute, |data| data).map(drop)
+    }
+
+    /// Waits for others for a moment.
+    pub fn pause(&self) {
+        self.mm.machine().scheduler.relax();
     }
 
     fn access(

@@ -3,8 +3,8 @@
 //!
 //! **What is checked on every step** (rule 6). When a frame is handed out (the memory manager
 //! clears every frame that it takes), no TLB and no page-structure cache of any processor may lead to
-//! it. Words of page tables are read and written only in frames that serve as tables, so a walk that
-//! is still in a page-table page when it is given away is noticed. There is never more than one
+//! it, and no walk of the memory manager that goes on may have been there. Words of page tables are
+//! read and written only in frames that serve as tables. There is never more than one
 //! interrupt on its way to a processor. [`Sim::check_tlbs`] adds, between calls: every cached translation
 //! agrees with the tables and allows no more than they do.
 //!
@@ -98,6 +98,8 @@ pub struct SimMachine {
     config: SimConfig,
     frames: Box<[SimFrame]>,
     caches: Box<[Caches]>,
+    /// How often a processor has entered or left a walk of the memory manager.
+    walks: OnceLock<Box<dyn Fn(CpuId) -> u64 + Send + Sync>>,
     scheduler: Scheduler,
 }
 
@@ -113,6 +115,7 @@ impl SimMachine {
             config,
             frames: (0..frames).map(frame).collect(),
             caches: (0..config.cpus).map(|_| Caches::default()).collect(),
+            walks: OnceLock::new(),
             scheduler: Scheduler::new(config.schedule, config.cpus, config.seed),
         }
     }
@@ -141,6 +144,16 @@ impl SimMachine {
                     "{first:?} is handed out again while processor {number} still has {what}"
                 ));
             }
+            let walks = self
+                .walks
+                .get()
+                .map(|walks| walks(CpuId::new(number as u16)));
+            let theirs = number != self.this_cpu().index();
+            if theirs && walks.is_some_and(|walks| caches.is_walking(walks, first, frames)) {
+                self.scheduler.fail(format!(
+                    "{first:?} is handed out again while processor {number} walks through it"
+                ));
+            }
         }
     }
 }
@@ -164,6 +177,10 @@ impl Machine for SimMachine {
 
     fn table(&self, frame: FrameId) -> &Table {
         self.scheduler.step();
+        if let Some(walks) = self.walks.get() {
+            let cpu = self.this_cpu();
+            self.caches[cpu.index()].note_walk(walks(cpu), frame);
+        }
         self.table_words(frame)
     }
 
@@ -187,7 +204,7 @@ impl Machine for SimMachine {
     }
 
     fn flush_page(&self, page: VirtAddr, size: PageSize) {
-        self.scheduler.step();
+        self.scheduler.pass();
         let cpu = self.this_cpu();
         if self.config.deaf_cpu != Some(cpu) {
             self.caches[cpu.index()].flush_page(page, size);
@@ -195,7 +212,7 @@ impl Machine for SimMachine {
     }
 
     fn flush_all(&self) {
-        self.scheduler.step();
+        self.scheduler.pass();
         let cpu = self.this_cpu();
         if self.config.deaf_cpu != Some(cpu) {
             self.caches[cpu.index()].flush_all();
@@ -249,6 +266,9 @@ impl Sim {
                 mm.serve_shootdowns();
             }
         }));
+        let weak = Arc::downgrade(&mm);
+        let walks = move |cpu| weak.upgrade().map_or(0, |mm| mm.space.walk_count(cpu));
+        let _ = mm.machine().walks.set(Box::new(walks));
         let cpus = (0..config.cpus)
             .map(|cpu| SimCpu::new(Arc::clone(&mm), CpuId::new(cpu as u16)))
             .collect();
@@ -260,7 +280,7 @@ impl Sim {
         &self.mm
     }
 
-    /// Lets a processor of a stepped machine do something.
+    /// Lets a processor do something while no programs run. The others are idle.
     pub fn on<R>(&self, cpu: usize, work: impl FnOnce(&SimCpu) -> R) -> R {
         schedule::as_cpu(CpuId::new(cpu as u16), || work(&self.cpus[cpu]))
     }

@@ -85,6 +85,8 @@ pub(super) struct Scheduler {
     handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
     interrupts: Box<[AtomicBool]>,
     turns: AtomicU64,
+    /// Programs are running; otherwise one thread plays all processors.
+    running: AtomicBool,
     /// Interleaved: who may run, and who takes part.
     turn: Mutex<usize>,
     wake: Box<[Condvar]>,
@@ -106,12 +108,21 @@ impl Scheduler {
             handler: OnceLock::new(),
             interrupts: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
             turns: AtomicU64::new(0),
+            running: AtomicBool::new(false),
             turn: Mutex::new(0),
             wake: (0..cpus).map(|_| Condvar::new()).collect(),
             alive: (0..cpus).map(|_| AtomicBool::new(true)).collect(),
             ended: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
+        }
+    }
+
+    fn schedule(&self) -> Schedule {
+        if self.running.load(Ordering::Relaxed) {
+            self.schedule
+        } else {
+            Schedule::Stepped
         }
     }
 
@@ -147,13 +158,18 @@ impl Scheduler {
 
     /// A point inside an instruction: others may run.
     pub(super) fn switch(&self) {
+        self.pass();
+        self.give_up_if_failed();
+    }
+
+    /// The same where a failure elsewhere must not interrupt: others wait for what is being served.
+    pub(super) fn pass(&self) {
         self.turns.store(0, Ordering::Relaxed);
-        if let Schedule::Interleaved(one_in) = self.schedule
+        if let Schedule::Interleaved(one_in) = self.schedule()
             && self.random.one_in(one_in)
         {
             self.hand_over();
         }
-        self.give_up_if_failed();
     }
 
     fn give_up_if_failed(&self) {
@@ -165,10 +181,14 @@ impl Scheduler {
     /// A turn of a busy wait: others run.
     pub(super) fn relax(&self) {
         let turns = self.turns.fetch_add(1, Ordering::Relaxed);
-        if turns > HOPELESS_TURNS {
+        if turns > HOPELESS_TURNS && !ENDED.get() {
+            if thread::panicking() {
+                // Unwinding waits too: there is no way out.
+                std::process::abort();
+            }
             self.fail("a processor waits for something that never comes".to_string());
         }
-        match self.schedule {
+        match self.schedule() {
             Schedule::Stepped => {
                 // Every other processor is idle, so it does nothing but serve interrupts.
                 let target = CpuId::new(self.random.below(self.interrupts.len()) as u16);
@@ -235,6 +255,7 @@ impl Scheduler {
             .iter()
             .for_each(|alive| alive.store(true, Ordering::SeqCst));
         *lock(&self.turn) = self.random.below(cpus);
+        self.running.store(true, Ordering::SeqCst);
         thread::scope(|scope| {
             for number in 0..cpus {
                 let program = &program;
@@ -260,6 +281,7 @@ impl Scheduler {
                 });
             }
         });
+        self.running.store(false, Ordering::SeqCst);
         match lock(&self.failure).take() {
             Some(failure) => Err(failure),
             None => Ok(()),

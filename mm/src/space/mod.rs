@@ -26,8 +26,6 @@ mod entry;
 mod fault;
 mod state;
 mod table;
-#[cfg(test)]
-mod tests;
 mod walk;
 
 use alloc::boxed::Box;

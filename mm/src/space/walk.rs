@@ -37,6 +37,12 @@ pub(crate) const ROOT_LEVEL: usize = 4;
 pub(crate) struct WalkCount(AtomicU64);
 
 impl Space {
+    /// How often `cpu` has entered or left a walk.
+    #[cfg(any(test, feature = "sim"))]
+    pub(crate) fn walk_count(&self, cpu: CpuId) -> u64 {
+        self.cpus[cpu.index()].walks.0.load(Ordering::SeqCst)
+    }
+
     /// Waits until every table that was unlinked before the call can be reached by nobody but
     /// `cpu`. The caller is in no walk and holds no lock.
     pub(crate) fn wait_for_walks(&self, cpu: CpuId, mut wait: impl FnMut()) {

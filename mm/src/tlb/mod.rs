@@ -21,8 +21,6 @@
 #![forbid(unsafe_code)]
 
 mod shootdown;
-#[cfg(test)]
-mod tests;
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -56,8 +54,25 @@ struct Batch {
     tables: [AtomicU64; BATCH_TABLES],
 }
 
+/// A step of flushing a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// All processors forget the translations.
+    Shoot,
+    /// All processors leave the page-table pages that were unlinked.
+    WaitForWalks,
+    /// Frames and page-table pages go back.
+    Free,
+}
+
+/// The order that rule 6 demands.
+const STEPS: &[Step] = &[Step::Shoot, Step::WaitForWalks, Step::Free];
+
 /// The state of flushes on all processors.
 pub(crate) struct Tlb {
+    /// Wrong orders, for the tests of the checks.
+    #[cfg(test)]
+    pub(crate) mutation: std::sync::OnceLock<&'static [Step]>,
     batches: Box<[Batch]>,
     requests: Box<[Request]>,
     inboxes: Box<[Inbox]>,
@@ -71,10 +86,20 @@ impl Tlb {
             tables: [const { AtomicU64::new(0) }; BATCH_TABLES],
         };
         Self {
+            #[cfg(test)]
+            mutation: std::sync::OnceLock::new(),
             batches: (0..cpus).map(|_| batch()).collect(),
             requests: (0..cpus).map(|_| Request::new(cpus)).collect(),
             inboxes: (0..cpus).map(|_| Inbox::new()).collect(),
         }
+    }
+
+    fn steps(&self) -> &'static [Step] {
+        #[cfg(test)]
+        if let Some(steps) = self.mutation.get() {
+            return steps;
+        }
+        STEPS
     }
 
     /// Gathers that are open.
@@ -164,11 +189,14 @@ impl<'a, M: Machine> Gather<'a, M> {
         let request = &mm.tlb.requests[cpu.index()];
         if !request.is_empty() {
             mm.count(cpu, Counter::TlbBatches, 1);
-            mm.tlb.shoot(mm, cpu);
-            if self.tables > 0 {
-                mm.space.wait_for_walks(cpu, || mm.spin());
+            for step in mm.tlb.steps() {
+                match step {
+                    Step::Shoot => mm.tlb.shoot(mm, cpu),
+                    Step::WaitForWalks if self.tables == 0 => {}
+                    Step::WaitForWalks => mm.space.wait_for_walks(cpu, || mm.spin()),
+                    Step::Free => self.free(&mm.frames),
+                }
             }
-            self.free(&mm.frames);
             request.clear();
             self.batch.pending.fetch_add(2, Ordering::SeqCst);
         }

@@ -304,7 +304,7 @@ fn start_memory_manager(machine: &Machine, args: &BootArgs) {
         .unwrap_or_else(|error| refuse(format_args!("{error}")));
     kernel_heap::prepare(cpus);
     mem::install(manager);
-    mem::app_heap::HEAP.init(cpus);
+    mem::app_heap::prepare(cpus, machine.memory_bytes());
 }
 
 fn node_of(machine: &Machine, address: u64) -> NodeId {

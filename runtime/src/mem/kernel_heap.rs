@@ -115,7 +115,12 @@ fn order_for(bytes: usize, align: usize) -> Option<Order> {
     Order::new(pages.checked_next_power_of_two()?.trailing_zeros() as u8)
 }
 
-impl Backing for Frames {
+// SAFETY: frames are handed out once; a guard turns preemption off, and no interrupt handler uses
+// this heap.
+unsafe impl Backing for Frames {
+    /// The kernel keeps little, and needs it in one piece on small machines too.
+    const CHUNK_BYTES: usize = 256 << 10;
+
     type Guard = local::PreemptionOff;
 
     fn map(&self, bytes: usize, align: usize) -> Option<NonNull<u8>> {

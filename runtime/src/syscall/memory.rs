@@ -163,5 +163,10 @@ pub extern "C" fn sys_dolmen_map(bytes: usize, align: usize) -> *mut u8 {
 /// Unmaps what [`sys_dolmen_map`] mapped, or any part of it in whole pages.
 #[unsafe(no_mangle)]
 pub extern "C" fn sys_dolmen_unmap(start: *mut u8, bytes: usize) -> i32 {
-    sys_munmap(start, bytes)
+    let unmap = || {
+        mapped_range(start, bytes)?;
+        let start = NonNull::new(start).ok_or(EINVAL)?;
+        mem::app_heap::unmap(start, bytes).map_err(errno)
+    };
+    outcome(unmap())
 }

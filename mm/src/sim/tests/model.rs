@@ -186,7 +186,7 @@ impl Program {
 
     fn populate(&mut self) {
         let Some(range) = self.any_part() else { return };
-        let range = VirtRange::new(range.start, range.bytes.min(16 * PAGE));
+        let range = VirtRange::new(range.start, range.bytes.min(200 * PAGE));
         let result = self.sim.on(self.cpu(), |cpu| cpu.mm().populate(range));
         let readable = Self::keys(range).all(
             |key| matches!(self.pages.get(&key), Some(Page::Memory { prot, .. }) if prot.read),
@@ -252,18 +252,18 @@ fn run(programs: u64, steps: usize, node_bytes: usize, thp: ThpMode) -> usize {
 
 #[test]
 fn small_pages_behave_like_the_model() {
-    assert_eq!(run(24, 1500, 128 << 20, ThpMode::Never), 0);
+    assert_eq!(run(12, 1000, 128 << 20, ThpMode::Never), 0);
 }
 
 #[test]
 fn huge_pages_behave_like_the_model() {
-    assert_eq!(run(24, 1500, 128 << 20, ThpMode::Always), 0);
+    assert_eq!(run(12, 1000, 128 << 20, ThpMode::Always), 0);
 }
 
 #[test]
 fn calls_without_memory_change_nothing() {
     for thp in [ThpMode::Never, ThpMode::Always] {
-        assert!(run(24, 1500, 1 << 20, thp) > 100);
-        assert!(run(24, 1500, 6 << 20, thp) > 100);
+        assert!(run(8, 800, 1 << 20, thp) > 100);
+        assert!(run(8, 800, 3 << 20, thp) > 20);
     }
 }
