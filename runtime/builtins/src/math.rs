@@ -12,7 +12,7 @@ macro_rules! c_functions {
     ($list:ident: $(fn $name:ident($($arg:ident: $type:ty),+) $(-> $result:ty)? $body:block)+) => {
         $(
             #[doc = concat!("C's `", stringify!($name), "`.")]
-            #[cfg_attr(target_os = "hermit", linkage = "weak_odr", unsafe(no_mangle))]
+            #[cfg_attr(target_os = "hermit", linkage = "weak", unsafe(no_mangle))]
             pub extern "C" fn $name($($arg: $type),+) $(-> $result)? $body
         )+
         const $list: &[&str] = &[$(stringify!($name)),+];
