@@ -12,7 +12,7 @@ use dolmen_cli::toolchain::Choice;
 use dolmen_cli::workspace::Workspace;
 
 /// Not a measure of anything: a machine that hangs must not hang the tests.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// Held while a machine runs or something is built.
 static ONE_AT_A_TIME: Mutex<BTreeMap<String, Prepared>> = Mutex::new(BTreeMap::new());
@@ -27,6 +27,7 @@ fn one_at_a_time() -> MutexGuard<'static, BTreeMap<String, Prepared>> {
 pub struct Boot {
     what: What,
     spec: RunSpec,
+    toolchain: Choice,
 }
 
 #[derive(Debug, Clone)]
@@ -53,7 +54,18 @@ impl Boot {
             timeout: Some(LIMIT),
             ..RunSpec::default()
         };
-        Self { what, spec }
+        Self {
+            what,
+            spec,
+            toolchain: Choice::parse(&std::env::var("DOLMEN_TOOLCHAIN").unwrap_or_default()),
+        }
+    }
+
+    /// With images built by another toolchain.
+    #[must_use]
+    pub fn toolchain(mut self, choice: &str) -> Self {
+        self.toolchain = Choice::parse(choice);
+        self
     }
 
     /// Changes the run.
@@ -106,9 +118,12 @@ impl Boot {
         let prepared = match &self.what {
             What::Prepared(prepared) => prepared.clone(),
             What::App(name) => built
-                .entry(format!("{name} on {}", self.spec.platform))
+                .entry(format!(
+                    "{name} on {} {:?}",
+                    self.spec.platform, self.toolchain
+                ))
                 .or_insert_with(|| {
-                    build(name, self.spec.platform)
+                    build(name, self.spec.platform, &self.toolchain)
                         .unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}"))
                 })
                 .clone(),
@@ -123,7 +138,11 @@ impl Boot {
     }
 }
 
-fn build(name: &str, platform: Platform) -> Result<Prepared, Box<dyn std::error::Error>> {
+fn build(
+    name: &str,
+    platform: Platform,
+    choice: &Choice,
+) -> Result<Prepared, Box<dyn std::error::Error>> {
     let host = RealHost;
     let workspace = Workspace::locate(&host)?;
     let app = match name {
@@ -136,7 +155,7 @@ fn build(name: &str, platform: Platform) -> Result<Prepared, Box<dyn std::error:
     let tool = Tool {
         host: &host,
         workspace,
-        choice: Choice::parse(&std::env::var("DOLMEN_TOOLCHAIN").unwrap_or_default()),
+        choice: choice.clone(),
         verbose: false,
     };
     Ok(prepare(&tool, &app, platform)?)

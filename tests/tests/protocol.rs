@@ -67,6 +67,20 @@ fn a_machine_that_stops_silently_has_failed() {
 }
 
 #[test]
+fn a_machine_that_refuses_to_boot_says_why() {
+    let program = Program::new().print("dolmen: this is no image\n").exit(1);
+    let outcome = boot(program, |b| b).status(1);
+    assert_eq!(outcome.report.error.unwrap(), "this is no image");
+}
+
+#[test]
+fn the_sentence_of_a_fault_is_in_the_report() {
+    let program = Program::new().print("dolmen: fatal: it broke\ndolmen: at 0x1\n");
+    let outcome = boot(exit_record(program, 134), |b| b).status(134);
+    assert_eq!(outcome.report.error.unwrap(), "fatal: it broke");
+}
+
+#[test]
 fn a_machine_that_hangs_is_ended() {
     let second = std::time::Duration::from_secs(1);
     let program = Program::new().print("alive\n");

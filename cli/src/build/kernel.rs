@@ -50,7 +50,12 @@ pub fn build_kernel(builder: &Builder) -> Result<PathBuf> {
     check_imports("the runtime", &runtime_interface, &["runtime_entry"])?;
     let (builtins, builtins_interface) =
         localise(&link_relocatable(builder, &builtins, is_c_name)?, is_c_name)?;
-    check_imports("the C library's part", &builtins_interface, &[])?;
+    let offered: Vec<&str> = runtime_interface
+        .exports
+        .iter()
+        .map(String::as_str)
+        .collect();
+    check_imports("the C library's part", &builtins_interface, &offered)?;
     if let Some(name) = runtime_interface
         .exports
         .intersection(&builtins_interface.exports)

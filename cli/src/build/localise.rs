@@ -7,14 +7,20 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail};
+use object::LittleEndian;
 use object::build::elf::Builder;
-use object::elf;
+use object::elf::{self, FileHeader64, SectionHeader64};
+use object::pod::slice_from_bytes_mut;
+use object::read::elf::FileHeader;
 
 /// The byte that marks Hermit's objects and images (`ELFOSABI_STANDALONE`).
 const OS_ABI: u8 = 0xff;
 
 /// A section that names symbols by number (`SHT_LLVM_ADDRSIG`).
 const ADDRESS_SIGNIFICANCE: u32 = 0x6fff_4c03;
+
+/// The name of sections that group others.
+const GROUP: &[u8] = b".group";
 
 /// Symbols that the linker defines when something refers to them.
 const LINKER_DEFINED: &[&str] = &[
@@ -39,7 +45,9 @@ pub(super) struct Interface {
 
 /// Rewrites `object` so that only the symbols `keep` accepts stay global, and tells what is left.
 pub(super) fn localise(object: &[u8], keep: impl Fn(&str) -> bool) -> Result<(Vec<u8>, Interface)> {
-    let mut builder = Builder::read(object).context("the linker's output is not an ELF object")?;
+    let object = without_groups(object).context("the linker's output is not an ELF object")?;
+    let mut builder = Builder::read(object.as_slice())
+        .context("the linker's output is not an ELF object that can be rewritten")?;
     builder.header.os_abi = OS_ABI;
     let mut interface = Interface::default();
     for symbol in &mut builder.symbols {
@@ -63,8 +71,10 @@ pub(super) fn localise(object: &[u8], keep: impl Fn(&str) -> bool) -> Result<(Ve
         }
     }
     for section in &mut builder.sections {
-        // These name symbols by their old numbers; they only serve identical-code folding.
-        if section.sh_type == ADDRESS_SIGNIFICANCE {
+        section.sh_flags &= !u64::from(elf::SHF_GROUP);
+        // The first name symbols by their old numbers and only serve identical-code folding; the
+        // second are what is left of the groups.
+        if section.sh_type == ADDRESS_SIGNIFICANCE || section.name.as_slice() == GROUP {
             section.delete = true;
         }
     }
@@ -73,6 +83,27 @@ pub(super) fn localise(object: &[u8], keep: impl Fn(&str) -> bool) -> Result<(Ve
         .write(&mut out)
         .context("the localised object cannot be written")?;
     Ok((out, interface))
+}
+
+/// Dissolves the object's section groups: they serve to keep one of several equal copies, and after a
+/// link there is only one.
+fn without_groups(object: &[u8]) -> object::Result<Vec<u8>> {
+    let mut object = object.to_vec();
+    let header = FileHeader64::<LittleEndian>::parse(object.as_slice())?;
+    let count = header
+        .section_headers(LittleEndian, object.as_slice())?
+        .len();
+    let at = usize::try_from(header.e_shoff(LittleEndian)).unwrap_or(usize::MAX);
+    let table = object.get_mut(at..).unwrap_or_default();
+    if let Ok((sections, _)) = slice_from_bytes_mut::<SectionHeader64<LittleEndian>>(table, count) {
+        for section in sections {
+            if section.sh_type.get(LittleEndian) == elf::SHT_GROUP {
+                // Plain bytes: the builder cannot read groups.
+                section.sh_type.set(LittleEndian, elf::SHT_PROGBITS);
+            }
+        }
+    }
+    Ok(object)
 }
 
 /// Fails unless `interface` asks for nothing but `allowed`.

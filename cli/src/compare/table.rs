@@ -1,7 +1,7 @@
 //! The table of a comparison.
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table};
 
 use super::Row;
 use crate::spec::Platform;
@@ -30,7 +30,7 @@ const WORDS: [usize; 4] = [0, 3, 12, 13];
 pub fn table(rows: &[Row], colour: bool) -> String {
     let mut table = Table::new();
     table
-        .load_style(UTF8_HORIZONTAL_ONLY)
+        .load_style(UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(COLUMNS);
     if colour {

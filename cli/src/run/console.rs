@@ -23,7 +23,19 @@ pub struct Console {
     progress: Option<Progress>,
     title: String,
     shows_progress: bool,
+    /// The line that is being printed, and what the runtime said last about itself.
+    line: Vec<u8>,
+    complaint: Option<String>,
 }
+
+/// How lines of the runtime and the loader begin, which an application's do not.
+const SIGNATURE: &str = "dolmen: ";
+
+/// How the sentence begins that says why the runtime ended a run; details follow it.
+const FATAL: &str = "fatal: ";
+
+/// No sentence of the runtime is longer.
+const LONGEST_LINE: usize = 4096;
 
 impl Console {
     /// A console; `title` stands in front of progress.
@@ -34,6 +46,8 @@ impl Console {
             progress: None,
             title: title.to_owned(),
             shows_progress: true,
+            line: Vec::new(),
+            complaint: None,
         }
     }
 
@@ -47,6 +61,7 @@ impl Console {
 
     /// Takes a piece of output.
     pub fn write(&mut self, bytes: &[u8]) {
+        self.listen(bytes);
         match (self.sink, &self.progress) {
             (Sink::Kept, _) => self.buffer.extend_from_slice(bytes),
             (Sink::Live, None) => show(bytes),
@@ -67,6 +82,34 @@ impl Console {
                 }
             }
         }
+    }
+
+    fn listen(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if byte != b'\n' {
+                if self.line.len() < LONGEST_LINE {
+                    self.line.push(byte);
+                }
+                continue;
+            }
+            let line = String::from_utf8_lossy(&self.line);
+            if let Some(said) = line.trim_end().strip_prefix(SIGNATURE)
+                && !self.fatal()
+            {
+                self.complaint = Some(said.to_owned());
+            }
+            self.line.clear();
+        }
+    }
+
+    /// What the runtime or the loader said last about itself; or why it ended the run.
+    pub fn complaint(&self) -> Option<&str> {
+        self.complaint.as_deref()
+    }
+
+    /// Whether [`Console::complaint`] says why the run was ended.
+    pub fn fatal(&self) -> bool {
+        self.complaint().is_some_and(|said| said.starts_with(FATAL))
     }
 
     /// Takes a step.
@@ -98,4 +141,21 @@ fn show(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     // A reader that went away ends the output, not the run.
     let _ = out.write_all(bytes).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_that_ends_a_run_is_remembered() {
+        let mut console = Console::silent();
+        console.write(b"dolmen: a no");
+        console.write(b"te\nsays dolmen: nothing\n");
+        assert_eq!(console.complaint(), Some("a note"));
+        assert!(!console.fatal());
+        console.write(b"dolmen: fatal: it broke\r\ndolmen: at 0x12\n");
+        assert_eq!(console.complaint(), Some("fatal: it broke"));
+        assert!(console.fatal());
+    }
 }

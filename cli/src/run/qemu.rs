@@ -58,12 +58,12 @@ pub(super) fn run(
         .with_context(|| format!("cannot start {}", image.qemu.display()))?;
     let mut running = Running::new(child)?;
     let end = running.follow(spec, started, console, report);
-    let complaint = running.end();
+    let ended = running.end();
     report.host_wall_s = started.elapsed().as_secs_f64();
     if report.wall_s == 0.0 {
         report.wall_s = report.host_wall_s;
     }
-    judge(&end, spec, &complaint, report);
+    judge(&end, spec, &ended, console, report);
     Ok(())
 }
 
@@ -93,16 +93,41 @@ enum End {
     Interrupted,
 }
 
-fn judge(end: &End, spec: &RunSpec, complaint: &str, report: &mut RunReport) {
+/// How QEMU ended.
+struct Ended {
+    code: Option<i32>,
+    complaint: String,
+}
+
+impl Ended {
+    /// The status that the machine gave to the debug-exit device, which makes an odd code of it; the
+    /// code 1 is also what QEMU itself fails with.
+    fn machine_status(&self) -> Option<i32> {
+        let code = self.code.filter(|code| *code >= 3 && code % 2 == 1)?;
+        Some(code >> 1)
+    }
+}
+
+fn judge(end: &End, spec: &RunSpec, ended: &Ended, console: &Console, report: &mut RunReport) {
     match end {
-        End::Stopped { exit_record: true } => {}
+        End::Stopped { exit_record: true } => {
+            if report.exit_status != 0 && console.fatal() {
+                report.error = console.complaint().map(str::to_owned);
+            }
+        }
         End::Stopped { exit_record: false } => {
-            report.exit_status = status::NO_RECORD;
-            let said = complaint.lines().last().unwrap_or_default();
-            report.error = Some(if said.is_empty() {
-                "the machine stopped without an exit record".to_owned()
-            } else {
-                format!("the machine stopped without an exit record (QEMU says: {said})")
+            report.exit_status = ended.machine_status().unwrap_or(status::NO_RECORD);
+            // The loader, which gives no records, says why it refuses.
+            let refused = console
+                .complaint()
+                .filter(|_| ended.machine_status().is_some());
+            let said = ended.complaint.lines().last().unwrap_or_default();
+            report.error = Some(match (refused, said) {
+                (Some(reason), _) => reason.to_owned(),
+                (None, "") => "the machine stopped without an exit record".to_owned(),
+                (None, said) => {
+                    format!("the machine stopped without an exit record (QEMU says: {said})")
+                }
             });
         }
         End::TimedOut => {
@@ -194,13 +219,22 @@ impl Running {
         }
     }
 
-    /// Makes sure that it has ended, and gives what it complained about.
-    fn end(&mut self) -> String {
+    /// Makes sure that it has ended, and tells how. A machine that printed its last has a moment to
+    /// end by itself, and with its own code.
+    fn end(&mut self) -> Ended {
+        let patience = Instant::now();
+        let mut code = None;
+        while code.is_none() && patience.elapsed() < TICK {
+            code = self.child.try_wait().ok().flatten().and_then(|s| s.code());
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.stop();
-        self.complaint
+        let complaint = self
+            .complaint
             .take()
             .and_then(|thread| thread.join().ok())
-            .unwrap_or_default()
+            .unwrap_or_default();
+        Ended { code, complaint }
     }
 
     fn stop(&mut self) {

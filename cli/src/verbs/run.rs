@@ -54,7 +54,12 @@ pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
     for note in &report.notes {
         eprintln!("dolmen: note: {note}");
     }
-    if let Some(error) = &report.error {
+    // What the machine has said itself is not said again.
+    if let Some(error) = report
+        .error
+        .as_deref()
+        .filter(|e| console.complaint() != Some(e))
+    {
         eprintln!("dolmen: {error}");
     }
     if let Some(path) = &options.run.json {
