@@ -2,6 +2,7 @@
 
 use core::sync::atomic::AtomicU64;
 
+use crate::clear::Cleared;
 use crate::ids::{CpuId, FrameId, NodeId, Order, PageSize, VirtAddr};
 
 /// The 512 words of one frame that serves as a page-table page or as its metadata.
@@ -33,8 +34,9 @@ pub trait Machine: Send + Sync {
     fn table(&self, frame: FrameId) -> &Table;
 
     /// Clears `2^order` frames. `touched_byte` is the offset of the faulting address from the first
-    /// byte: its neighbourhood is the part that should be in the cache afterwards.
-    fn clear(&self, frame: FrameId, order: Order, touched_byte: usize);
+    /// byte: its neighbourhood is the part that should be in the cache afterwards. Returns how the
+    /// bytes were cleared, for the counters.
+    fn clear(&self, frame: FrameId, order: Order, touched_byte: usize) -> Cleared;
 
     /// Invalidates this processor's translation of one page of `size` at `page`.
     fn flush_page(&self, page: VirtAddr, size: PageSize);

@@ -18,7 +18,7 @@
 use core::fmt;
 
 use crate::frame::{self, FrameAllocator, RamRange};
-use crate::ids::{CpuId, FrameId, NodeId, PAGE_BYTES, PageSize, VirtAddr, VirtRange};
+use crate::ids::{CpuId, FrameId, NodeId, Order, PAGE_BYTES, PageSize, VirtAddr, VirtRange};
 use crate::machine::Machine;
 use crate::numa::{self, Topology};
 use crate::space::{OutOfMemory, Placement, Space, State, Table, Walk};
@@ -485,6 +485,21 @@ impl<M: Machine> MemoryManager<M> {
     /// Counts something on `cpu`, which executes the caller.
     pub(crate) fn count(&self, cpu: CpuId, counter: Counter, n: u64) {
         self.stats.add(cpu, counter, n);
+    }
+
+    /// Clears frames that `cpu`, which executes the caller, has allocated.
+    pub(crate) fn clear(&self, cpu: CpuId, frame: FrameId, order: Order, touched_byte: usize) {
+        let cleared = self.machine.clear(frame, order, touched_byte);
+        self.count(
+            cpu,
+            Counter::ClearedBytesCached,
+            cleared.cached_bytes as u64,
+        );
+        self.count(
+            cpu,
+            Counter::ClearedBytesNontemporal,
+            cleared.nontemporal_bytes as u64,
+        );
     }
 
     /// A page-table page as the machine shows it.

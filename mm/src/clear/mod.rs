@@ -30,6 +30,25 @@ pub struct Extent {
     pub store: Store,
 }
 
+/// How many bytes of a run were cleared in which way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cleared {
+    /// Bytes cleared through the cache.
+    pub cached_bytes: usize,
+    /// Bytes cleared past the cache.
+    pub nontemporal_bytes: usize,
+}
+
+impl Cleared {
+    /// Counts an extent in.
+    pub fn add(&mut self, extent: &Extent) {
+        match extent.store {
+            Store::Cached => self.cached_bytes += extent.bytes.len(),
+            Store::NonTemporal => self.nontemporal_bytes += extent.bytes.len(),
+        }
+    }
+}
+
 /// The thresholds by which a run is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strategy {

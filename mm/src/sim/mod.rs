@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::vec::Vec;
 
+use crate::clear::Cleared;
 use crate::frame::RamRange;
 use crate::ids::{
     CpuId, FrameId, NodeId, Order, PAGE_BYTES, PageSize, PhysAddr, VirtAddr, VirtRange,
@@ -184,7 +185,7 @@ impl Machine for SimMachine {
         self.table_words(frame)
     }
 
-    fn clear(&self, frame: FrameId, order: Order, _: usize) {
+    fn clear(&self, frame: FrameId, order: Order, _: usize) -> Cleared {
         self.scheduler.step();
         self.check_unreachable(frame, order.frames());
         // Tables come in pairs with their metadata; pages never do.
@@ -200,6 +201,10 @@ impl Machine for SimMachine {
             {
                 word.store(0, Ordering::SeqCst);
             }
+        }
+        Cleared {
+            cached_bytes: order.bytes(),
+            nontemporal_bytes: 0,
         }
     }
 

@@ -107,7 +107,7 @@ impl<M: Machine> Walk<'_, M> {
             )
             .ok_or(FaultError::OutOfMemory)?;
         let touched = (address.0 % PAGE_BYTES as u64) as usize;
-        mm.machine.clear(frame, Order::BASE, touched);
+        mm.clear(self.cpu, frame, Order::BASE, touched);
         let unit = self.lock(address);
         let admitted = unit.state().admits(access);
         if unit.level != 1 || unit.entry() != Entry::EMPTY || admitted.is_err() {
@@ -161,7 +161,7 @@ impl<M: Machine> Walk<'_, M> {
             return Ok(None);
         };
         let touched = (address.0 - unit.base().0) as usize;
-        mm.machine.clear(frame, Order::HUGE, touched);
+        mm.clear(self.cpu, frame, Order::HUGE, touched);
         let prot = unit.state().prot();
         unit.replace(Entry::leaf(frame, PageSize::Huge, prot));
         mm.count(self.cpu, Counter::ThpFaultAlloc, 1);

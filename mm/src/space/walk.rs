@@ -242,7 +242,7 @@ impl<'a, M: Machine> Unit<'_, 'a, M> {
             .frames
             .alloc(cpu, node, TABLE_ORDER, FrameKind::Unmovable, Reach::AnyNode)
             .ok_or(OutOfMemory)?;
-        mm.machine.clear(frame, TABLE_ORDER, 0);
+        mm.clear(cpu, frame, TABLE_ORDER, 0);
         // A root entry has no count, and a reserved one is counted already.
         let counted = self.level == ROOT_LEVEL || !state.is_unreserved();
         if !counted && !self.table().raise_live() {

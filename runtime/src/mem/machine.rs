@@ -3,7 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering;
 
-use dolmen_mm::clear::{Store, Strategy};
+use dolmen_mm::clear::{Cleared, Store, Strategy};
 use dolmen_mm::ids::{CpuId, FrameId, NodeId, Order, PageSize, VirtAddr};
 use dolmen_mm::machine::{Machine, Table};
 
@@ -42,27 +42,26 @@ impl Machine for X86Machine {
         unsafe { &*direct::pointer::<Table>(frame.address().0) }
     }
 
-    fn clear(&self, frame: FrameId, order: Order, touched_byte: usize) {
+    fn clear(&self, frame: FrameId, order: Order, touched_byte: usize) -> Cleared {
         let start = direct::pointer::<u8>(frame.address().0);
-        let mut fence = false;
+        let mut cleared = Cleared::default();
         for extent in self.clearing.plan(order.bytes(), touched_byte) {
+            cleared.add(&extent);
             // SAFETY: the extent lies in the run of frames, which belongs to the caller and is in
             // the direct map.
             unsafe {
                 let start = start.add(extent.bytes.start);
                 match extent.store {
                     Store::Cached => clear_cached(start, extent.bytes.len()),
-                    Store::NonTemporal => {
-                        clear_nontemporal(start, extent.bytes.len());
-                        fence = true;
-                    }
+                    Store::NonTemporal => clear_nontemporal(start, extent.bytes.len()),
                 }
             }
         }
-        if fence {
+        if cleared.nontemporal_bytes > 0 {
             // SAFETY: orders the non-temporal stores before the store that maps the frames.
             unsafe { asm!("sfence", options(nostack, preserves_flags)) };
         }
+        cleared
     }
 
     fn flush_page(&self, page: VirtAddr, _size: PageSize) {
