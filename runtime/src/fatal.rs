@@ -36,7 +36,7 @@ pub(crate) enum Fault {
         error: FaultError,
     },
     /// A page fault in the page-fault handler.
-    NestedPageFault { address: u64 },
+    Nested { address: u64 },
     /// Any other exception.
     Exception { name: &'static str, code: u64 },
 }
@@ -140,7 +140,7 @@ pub(crate) fn report(fault: Fault, frame: &TrapFrame) -> ! {
             access,
             error,
         } => page_sentence(&mut console, address, access, error),
-        Fault::NestedPageFault { address } => writeln!(
+        Fault::Nested { address } => writeln!(
             console,
             "dolmen: fatal: {Whereabouts}: the kernel's page-fault handler touched the unmapped address {address:#x}",
         ),

@@ -111,7 +111,7 @@ fn interrupt(vector: u8) {
 fn page_fault(frame: &TrapFrame) {
     let address = Cr2::read_raw();
     if local::this().descriptors.on_page_fault_stack(frame.rsp) {
-        fatal::report(Fault::NestedPageFault { address }, frame);
+        fatal::report(Fault::Nested { address }, frame);
     }
     let access = if frame.error & 1 << 4 != 0 {
         Access::Execute
