@@ -79,6 +79,9 @@ impl<'a> Tree<'a> {
 
     /// The node that a path names. Relative paths start at the root; `..` above the root stays
     /// there.
+    ///
+    /// `..` takes back the name in front of it whether or not that exists: the tree has no links,
+    /// and of the host's directories it holds only those on the way to a file that was packed.
     pub fn open(&self, path: &[u8]) -> Result<Node, Errno> {
         if path.is_empty() {
             return Err(Errno::NOENT);
@@ -86,24 +89,43 @@ impl<'a> Tree<'a> {
         if path.len() >= PATH_MAX {
             return Err(Errno::NAMETOOLONG);
         }
-        let mut node = ROOT;
+        let mut names = Vec::new();
         for part in path.split(|&byte| byte == b'/') {
-            // An empty part also stands behind a trailing slash, which asks for a directory.
-            let children = match &self.inode(node).content {
-                Content::Directory(children) => children,
-                Content::File(_) => return Err(Errno::NOTDIR),
-            };
-            node = match part {
-                b"" | b"." => node,
-                b".." => self.inode(node).parent,
+            match part {
+                b"" | b"." => {}
+                b".." => {
+                    names.pop();
+                }
                 name if name.len() > 255 => return Err(Errno::NAMETOOLONG),
-                name => self
-                    .position(children, name)
-                    .map(|at| children[at])
-                    .map_err(|_| Errno::NOENT)?,
-            };
+                name => {
+                    names.try_reserve(1).map_err(|_| Errno::NOMEM)?;
+                    names.push(name);
+                }
+            }
+        }
+        let mut node = ROOT;
+        for name in names {
+            let children = self.children(node)?;
+            node = self
+                .position(children, name)
+                .map(|at| children[at])
+                .map_err(|_| Errno::NOENT)?;
+        }
+        // What stands behind a slash is a directory.
+        if matches!(
+            path.rsplit(|&byte| byte == b'/').next(),
+            Some(b"" | b"." | b"..")
+        ) {
+            self.children(node)?;
         }
         Ok(node)
+    }
+
+    fn children(&self, node: Node) -> Result<&[Node], Errno> {
+        match &self.inode(node).content {
+            Content::Directory(children) => Ok(children),
+            Content::File(_) => Err(Errno::NOTDIR),
+        }
     }
 
     /// What is known about a node.

@@ -6,6 +6,7 @@ use raw_cpuid::CpuId;
 use x86_64::instructions::port::Port;
 
 use crate::dev::rtc;
+use crate::fatal::refuse;
 
 /// Frequency of the time stamp counter in kHz.
 static FREQUENCY_KHZ: AtomicU64 = AtomicU64::new(0);
@@ -16,6 +17,8 @@ static REALTIME_SECONDS: AtomicI64 = AtomicI64::new(0);
 static AT_REALTIME: AtomicU64 = AtomicU64::new(0);
 
 const PIT_HZ: u64 = 1_193_182;
+/// Looks at the gate, of a microsecond each on real machines, within which 10 ms have passed.
+const PIT_LOOKS: u32 = 10_000_000;
 const PIT_COMMAND: u16 = 0x43;
 const PIT_CHANNEL_2: u16 = 0x42;
 const PIT_GATE: u16 = 0x61;
@@ -65,8 +68,14 @@ fn measure_against_pit() -> u64 {
             channel.write(COUNT as u8);
             channel.write((COUNT >> 8) as u8);
             let start = ticks();
+            let mut looks = 0;
             while gate.read() & 0x20 == 0 {
-                core::hint::spin_loop();
+                looks += 1;
+                if looks == PIT_LOOKS {
+                    refuse(format_args!(
+                        "the time stamp counter cannot be calibrated: neither CPUID nor the boot information tells its frequency, and there is no PIT to measure it with"
+                    ));
+                }
             }
             let elapsed = ticks() - start;
             gate.write(before & !0b11);
