@@ -27,7 +27,7 @@ fn one_to_eight_processors_run_more_threads_than_they_are() {
 
 #[test]
 fn memory_is_found_whole_from_the_smallest_machine_to_beyond_the_hole() {
-    for (mebibytes, touched) in [(64, 16), (512, 256), (4096, 2048), (6144, 4608)] {
+    for (mebibytes, touched) in [(64u64, 16u64), (512, 256), (4096, 2048), (6144, 4608)] {
         let outcome = Boot::app("faults")
             .args(["touch".to_owned(), (touched << 20).to_string()])
             .mebibytes(mebibytes)
