@@ -8,11 +8,9 @@
 
 #![forbid(unsafe_code)]
 
-mod fake;
 mod topology;
 
-pub use fake::{fake_nodes, split_cpus, split_ram};
-pub use topology::{LOCAL_DISTANCE, REMOTE_DISTANCE, Topology, TopologyError};
+pub use topology::{LOCAL_DISTANCE, REMOTE_DISTANCE, Topology, TopologyError, split_cpus};
 
 use crate::ids::{CpuId, NodeId, VirtAddr};
 

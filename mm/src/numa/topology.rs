@@ -42,13 +42,6 @@ pub enum TopologyError {
         /// The node it claims.
         node: NodeId,
     },
-    /// There is not enough memory to give every node a block of 2 MiB.
-    TooFewBlocks {
-        /// Whole or partial blocks of RAM.
-        blocks: u64,
-        /// Nodes that were asked for.
-        nodes: usize,
-    },
 }
 
 impl fmt::Display for TopologyError {
@@ -77,10 +70,6 @@ impl fmt::Display for TopologyError {
                 "processor {} is said to be on NUMA node {}, which does not exist",
                 cpu.get(),
                 node.get()
-            ),
-            Self::TooFewBlocks { blocks, nodes } => write!(
-                f,
-                "{blocks} blocks of 2 MiB of memory are too few for {nodes} NUMA nodes"
             ),
         }
     }
@@ -203,4 +192,11 @@ impl Topology {
             .iter()
             .copied()
     }
+}
+
+/// Divides `cpus` processors evenly over `nodes` nodes, in contiguous groups.
+pub fn split_cpus(cpus: usize, nodes: usize) -> Vec<NodeId> {
+    (0..cpus)
+        .map(|cpu| NodeId::new((cpu * nodes / cpus) as u8))
+        .collect()
 }

@@ -12,7 +12,7 @@
 //! nothing is allocated or cleared per call. The frames are not used to link lists: until the flush
 //! somebody may still write to them.
 //!
-//! **Pending flushes balance** (seed 000): the life of the gather is the life of the count. It is a
+//! **Pending flushes balance** (a count that is never taken down again cost Linux 19 % of brk1 in 2017): the life of the gather is the life of the count. It is a
 //! word of the processor's own, odd while it has a gather and larger by 2 after each flush. Two
 //! gathers of one processor at a time mean that one was never finished, and a debug build panics.
 //! Who is about to use addresses again waits until the gathers that were open have flushed or ended

@@ -10,6 +10,22 @@ use core::arch::naked_asm;
 
 use super::vectors::TrapFrame;
 
+/// Pushes what a call must preserve and stores the stack pointer where `rdi` points.
+macro_rules! save_call {
+    () => {
+        "push rbp
+        push rbx
+        push r12
+        push r13
+        push r14
+        push r15
+        sub rsp, 8
+        stmxcsr [rsp]
+        fnstcw [rsp + 4]
+        mov [rdi], rsp"
+    };
+}
+
 /// Saves the caller's context, stores its stack pointer in `save`, and continues the context whose
 /// saved stack pointer is `next`.
 ///
@@ -19,27 +35,10 @@ use super::vectors::TrapFrame;
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch_to_call(save: *mut u64, next: u64) {
     naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
+        save_call!(),
+        "mov rdi, rsi",
+        "jmp {resume}",
+        resume = sym resume_call,
     )
 }
 
@@ -53,16 +52,7 @@ pub(crate) unsafe extern "C" fn switch_to_call(save: *mut u64, next: u64) {
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn switch_to_trap(save: *mut u64, frame: *const TrapFrame) {
     naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
+        save_call!(),
         "mov rdi, rsi",
         "jmp {resume}",
         resume = sym super::vectors::resume_trap,

@@ -264,6 +264,6 @@ fn huge_pages_behave_like_the_model() {
 fn calls_without_memory_change_nothing() {
     for thp in [ThpMode::Never, ThpMode::Always] {
         assert!(run(8, 800, 1 << 20, thp) > 100);
-        assert!(run(8, 800, 3 << 20, thp) > 20);
+        assert!(run(8, 800, 2 << 20, thp) > 20);
     }
 }
