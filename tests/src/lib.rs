@@ -12,21 +12,25 @@ use std::path::{Path, PathBuf};
 pub use boot::{Boot, Outcome};
 
 /// A mesh of the Spark98 collection and its product, from the data that stand beside a checkout or
-/// where `DOLMEN_SPARK98` says.
-#[track_caller]
-pub fn spark98(name: &str) -> (String, String) {
-    let directory = std::env::var_os("DOLMEN_SPARK98").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/spark98"),
-        PathBuf::from,
-    );
-    let file = |file: String| {
-        let path = directory.join(&file);
-        assert!(
-            path.is_file(),
-            "{} is missing: set DOLMEN_SPARK98 to the folder that holds {file}",
-            path.display()
+/// where `DOLMEN_SPARK98` says. They are not part of the repository: where they are missing, the
+/// caller leaves out what needs them, and a line says so.
+///
+/// # Panics
+///
+/// If `DOLMEN_SPARK98` is set and the files are not there.
+pub fn spark98(name: &str) -> Option<(String, String)> {
+    let named = std::env::var_os("DOLMEN_SPARK98").map(PathBuf::from);
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/spark98");
+    let directory = named.clone().unwrap_or_else(beside);
+    let files = [format!("{name}.1.pack"), format!("{name}.out")].map(|file| directory.join(file));
+    if let Some(missing) = files.iter().find(|file| !file.is_file()) {
+        assert!(named.is_none(), "{} is missing", missing.display());
+        println!(
+            "left out: {} is not there; DOLMEN_SPARK98 can name the folder of the Spark98 data",
+            missing.display()
         );
-        path.display().to_string()
-    };
-    (file(format!("{name}.1.pack")), file(format!("{name}.out")))
+        return None;
+    }
+    let [mesh, product] = files.map(|file| file.display().to_string());
+    Some((mesh, product))
 }

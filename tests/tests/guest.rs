@@ -200,7 +200,9 @@ fn equake_computes_the_same_in_every_mode_and_place() {
 #[test]
 fn equakes_product_agrees_with_the_published_one() {
     for (name, lines) in [("tiny", 75), ("sf10", 7294)] {
-        let (mesh, product) = spark98(name);
+        let Some((mesh, product)) = spark98(name) else {
+            continue;
+        };
         for platform in [Platform::Qemu, Platform::Linux] {
             equake(&["--mesh", &mesh, "--check-smvp", &product])
                 .platform(platform)
@@ -213,7 +215,9 @@ fn equakes_product_agrees_with_the_published_one() {
 
 #[test]
 fn one_wrong_digit_in_the_published_product_is_found() {
-    let (mesh, product) = spark98("tiny");
+    let Some((mesh, product)) = spark98("tiny") else {
+        return;
+    };
     let mut text = std::fs::read_to_string(product).unwrap();
     let last = text.trim_end().len() - 1;
     let digit = if text.ends_with("1\n") { "2" } else { "1" };
@@ -228,16 +232,23 @@ fn one_wrong_digit_in_the_published_product_is_found() {
 
 #[test]
 fn wrong_meshes_and_flags_are_refused_with_a_sentence() {
-    let (mesh, _) = spark98("tiny");
-    let good = std::fs::read_to_string(mesh).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let cases = [
-        ("truncated", good[..good.len() / 2].to_owned()),
-        ("negative", good.replacen("75  3", "-75  3", 1)),
-        ("index", good.replacen("\n1 ", "\n1000000 ", 1)),
+    let mut cases = vec![
         ("nonsense", "this is no packfile\n".to_owned()),
         ("empty", String::new()),
     ];
+    if let Some((mesh, _)) = spark98("tiny") {
+        let good = std::fs::read_to_string(mesh).unwrap();
+        let changed = [
+            ("truncated", good[..good.len() / 2].to_owned()),
+            ("negative", good.replacen("75  3", "-75  3", 1)),
+            ("index", good.replacen("\n1 ", "\n1000000 ", 1)),
+        ];
+        for (name, contents) in &changed {
+            assert_ne!(*contents, good, "{name}");
+        }
+        cases.extend(changed);
+    }
     let refused = |args: &[&str]| {
         let outcome = equake(args).run();
         let status = outcome.report.exit_status;
@@ -249,7 +260,6 @@ fn wrong_meshes_and_flags_are_refused_with_a_sentence() {
         outcome.says_once("equake: ")
     };
     for (name, contents) in cases {
-        assert_ne!(contents, good, "{name}");
         let path = directory.path().join(name);
         std::fs::write(&path, contents).unwrap();
         refused(&["--mesh", path.to_str().unwrap()]).says(name);
