@@ -44,7 +44,7 @@ pub struct RunReport {
     pub numa: &'static str,
     /// The application's status, or one of [`status`].
     pub exit_status: i32,
-    /// From entering the runtime to the exit; on Linux, of the process.
+    /// From the start of the main thread to the exit; on Linux, of the process.
     pub wall_s: f64,
     /// From entering the runtime to `main`; absent on Linux.
     pub boot_s: Option<f64>,

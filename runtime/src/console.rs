@@ -11,8 +11,8 @@ use crate::cpu::local;
 use crate::dev::serial;
 
 const RECORD_SEPARATOR: u8 = 0x1e;
-/// Bytes sent with interrupts off at a time.
-const CHUNK_BYTES: usize = 256;
+/// Bytes sent with interrupts off at a time: what the port's buffer takes at once.
+const CHUNK_BYTES: usize = 16;
 
 static RECORDS: AtomicBool = AtomicBool::new(false);
 /// Whose turn it is to write. Held longer than a spin lock may be, so a waiter gives way.
@@ -78,10 +78,17 @@ pub(crate) fn line(arguments: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes a record with this JSON text, if records are asked for.
-pub(crate) fn record(json: &[u8]) {
+/// Writes a record with these members, if records are asked for.
+pub(crate) fn record(kind: &str, members: &str) {
     if RECORDS.load(Ordering::Relaxed) {
-        write_all(&[&[RECORD_SEPARATOR], json, b"\n"]);
+        write_all(&[
+            &[RECORD_SEPARATOR],
+            b"{\"dolmen\":\"",
+            kind.as_bytes(),
+            b"\",",
+            members.as_bytes(),
+            b"}\n",
+        ]);
     }
 }
 

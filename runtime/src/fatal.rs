@@ -67,7 +67,7 @@ fn stop_others() {
     let patience = clock::ticks_from_nanos(STOP_NANOS);
     while running().next().is_some() && clock::ticks() - start < patience {
         // One that is about to stop may wait for this processor's acknowledgement first.
-        mem::serve_shootdowns();
+        mem::poll_shootdowns();
         core::hint::spin_loop();
     }
 }
@@ -93,7 +93,7 @@ fn stop_here() -> ! {
     local::this().stopped.store(true, Ordering::Release);
     loop {
         // Whoever still finishes a call of the memory manager may wait for this processor.
-        mem::serve_shootdowns();
+        mem::poll_shootdowns();
         core::hint::spin_loop();
     }
 }

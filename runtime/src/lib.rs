@@ -7,6 +7,9 @@
 //!
 //! The order of the boot is [`boot`]; what an application calls is in [`syscall`].
 #![no_std]
+// `Arc::try_new`: a kernel that is out of memory says so and goes on. The kernel is built with its
+// own `core` and `alloc`, so it needs unstable features in any case.
+#![feature(allocator_api)]
 
 extern crate alloc;
 

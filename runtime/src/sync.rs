@@ -38,7 +38,7 @@ impl<T> SpinLock<T> {
             .is_err()
         {
             while self.locked.load(Ordering::Relaxed) {
-                crate::mem::serve_shootdowns();
+                crate::mem::poll_shootdowns();
                 core::hint::spin_loop();
             }
         }

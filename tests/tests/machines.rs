@@ -3,7 +3,7 @@
 use dolmen_cli::host::RealHost;
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_cli::toolchain::{Choice, find};
-use dolmen_tests::Boot;
+use dolmen_tests::{Boot, left_out};
 
 #[test]
 fn one_to_eight_processors_run_more_threads_than_they_are() {
@@ -95,7 +95,7 @@ fn every_kind_of_toolchain_builds_images_that_run() {
     let mut found = 0;
     for choice in ["rustup", "distro"] {
         if let Err(missing) = find(&RealHost, &Choice::parse(choice)) {
-            println!("left out: {missing}");
+            left_out(missing);
             continue;
         }
         found += 1;

@@ -12,7 +12,7 @@ use crate::spec::{Platform, Thp};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ./dolmen run equake --cpus 4 --nodes 2 --thp always
-  ./dolmen run equake -- --mesh ../shared/data/mesh.pack --steps 10
+  ./dolmen run equake -- --mesh mesh.pack --steps 10
   ./dolmen run path/to/project --bin solver --mem 4G --timeout 60 --json result.json
   ./dolmen run path/to/project --platform linux
 

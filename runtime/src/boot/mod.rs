@@ -218,8 +218,8 @@ fn read_tree(info: &BootInfo) -> BootTree {
 /// memory manager's own data, the first processor, and page tables of the direct map.
 fn set_aside_memory(machine: &Machine, cpus: usize) -> PhysicalRange {
     let total = machine.memory_bytes();
-    // Frame metadata takes 1/5000 of memory; page tables of the direct map at most 1/512 of what
-    // 2 MiB pages do not cover.
+    // Frame metadata takes less than 1/10000 of memory, page tables of the direct map at most 1/512
+    // of what 2 MiB pages do not cover.
     let bytes = (1 << 20) + total / 2048 + (cpus.max(MAX_CPUS) as u64) * 4096;
     let bytes = bytes.next_multiple_of(2 << 20);
     let largest = machine

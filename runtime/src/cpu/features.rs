@@ -24,8 +24,6 @@ pub(crate) struct Features {
     pub(crate) no_execute: bool,
     /// Global pages.
     pub(crate) global_pages: bool,
-    /// `rep stosb` is the fastest way to clear cached memory.
-    pub(crate) fast_stos: bool,
 }
 
 impl Features {
@@ -43,7 +41,6 @@ impl Features {
         if let Some(leaf) = cpuid.get_extended_feature_info() {
             found.fsgsbase = leaf.has_fsgsbase();
             found.rdseed = leaf.has_rdseed();
-            found.fast_stos = leaf.has_rep_movsb_stosb();
         }
         if let Some(leaf) = cpuid.get_extended_processor_and_feature_identifiers() {
             found.giant_pages = leaf.has_1gib_pages();

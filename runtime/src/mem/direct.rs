@@ -97,6 +97,8 @@ pub(crate) enum Access {
     Execute,
     /// Everything: for an image that does not say.
     All,
+    /// Everything, and not global: for pages that are only passed through.
+    Passing,
     /// Read and write, uncached: device registers.
     Device,
 }
@@ -112,6 +114,7 @@ impl Access {
                 Self::Write => written | no_execute,
                 Self::Execute => 0,
                 Self::All => written,
+                Self::Passing => return (Flags::PRESENT | Flags::ACCESSED).bits() | written,
                 Self::Device => {
                     written | no_execute | (Flags::NO_CACHE | Flags::WRITE_THROUGH).bits()
                 }
@@ -225,9 +228,9 @@ pub(crate) fn root_entries() -> [u64; 512] {
 }
 
 /// Maps one page of low memory at its physical address, for processors on their way out of real
-/// mode.
+/// mode. Each flushes its translation when it goes online.
 pub(crate) fn map_low_page(physical: u64) {
-    map(physical, physical, PAGE_BYTES as u64, Access::All);
+    map(physical, physical, PAGE_BYTES as u64, Access::Passing);
 }
 
 /// Takes [`map_low_page`] back.

@@ -95,9 +95,16 @@ pub(crate) fn charge(start: u64) {
         .fetch_add(spent, Ordering::Relaxed);
 }
 
-/// Executes the TLB shootdowns that other processors wait for.
+/// The interrupt of a TLB shootdown has arrived: executes what other processors wait for.
 pub(crate) fn serve_shootdowns() {
     if let Some(manager) = manager() {
         manager.serve_shootdowns();
+    }
+}
+
+/// The same for whoever spins: an interrupt that is on its way stays accounted for.
+pub(crate) fn poll_shootdowns() {
+    if let Some(manager) = manager() {
+        manager.poll_shootdowns();
     }
 }

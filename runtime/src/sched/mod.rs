@@ -63,12 +63,15 @@ impl Scheduler {
 /// All threads that have not ended.
 static THREADS: SpinLock<Option<HashMap<Tid, Arc<Thread>>>> = SpinLock::new(None);
 
-/// Enters a new thread into the table.
-fn register(thread: Arc<Thread>) {
+/// Enters a new thread into the table; false if there is no memory for its entry.
+fn register(thread: Arc<Thread>) -> bool {
     let mut threads = THREADS.lock();
-    threads
-        .get_or_insert_with(HashMap::new)
-        .insert(thread.id, thread);
+    let threads = threads.get_or_insert_with(HashMap::new);
+    let room = threads.try_reserve(1).is_ok();
+    if room {
+        threads.insert(thread.id, thread);
+    }
+    room
 }
 
 /// Makes the caller, on its boot stack, the idle context of its processor.

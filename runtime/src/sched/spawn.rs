@@ -68,7 +68,7 @@ pub(crate) fn spawn(entry: Entry, stack_bytes: usize, core: Option<CpuId>) -> Op
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let thread = stack
         .and_then(|stack| Thread::new(id, home.cpu, stack, entry, start))
-        .map(Arc::new);
+        .and_then(|thread| Arc::try_new(thread).ok());
     let Some(thread) = thread else {
         home.scheduler.members.fetch_sub(1, Ordering::Relaxed);
         if let Some(stack) = stack {
@@ -76,7 +76,13 @@ pub(crate) fn spawn(entry: Entry, stack_bytes: usize, core: Option<CpuId>) -> Op
         }
         return None;
     };
-    register(thread.clone());
+    if !register(thread.clone()) {
+        home.scheduler.members.fetch_sub(1, Ordering::Relaxed);
+        stack
+            .into_iter()
+            .for_each(|stack| unmap_stack(stack.mapping));
+        return None;
+    }
     enqueue(thread);
     Some(id)
 }

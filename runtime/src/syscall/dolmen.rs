@@ -1,7 +1,6 @@
 //! Dolmen's own calls. The crate in `api/` wraps them.
 
-use alloc::format;
-use alloc::string::String;
+use core::fmt;
 
 use dolmen_mm::ids::{CpuId, VirtAddr};
 use hermit_abi::errno::EINVAL;
@@ -44,28 +43,41 @@ pub extern "C" fn sys_dolmen_node_of_cpu(cpu: i32) -> i32 {
 }
 
 /// Writes the memory manager's counters, summed over all processors, as a JSON object into the
-/// buffer, if it is large enough; returns the bytes needed.
+/// buffer, as far as it goes; returns the bytes needed for all.
 ///
 /// # Safety
 ///
 /// `buffer` points to `bytes` writable bytes, or `bytes` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sys_dolmen_counters(buffer: *mut u8, bytes: usize) -> isize {
-    let mut text = String::new();
+    // SAFETY: by the contract.
+    let buffer = match unsafe { buffer_of(buffer, bytes) } {
+        Ok(buffer) => buffer,
+        Err(errno) => return negative(errno),
+    };
+    let mut text = Text { buffer, written: 0 };
     if let Some(manager) = mem::manager()
         && report::write_counters(&mut text, manager).is_err()
     {
         return negative(EINVAL);
     }
-    // SAFETY: by the contract.
-    match unsafe { buffer_of(buffer, bytes) } {
-        Ok(buffer) => {
-            if let Some(buffer) = buffer.get_mut(..text.len()) {
-                buffer.copy_from_slice(text.as_bytes());
-            }
-            text.len() as isize
+    text.written as isize
+}
+
+/// Text that goes into a buffer as far as it fits, and is counted to its end.
+struct Text<'a> {
+    buffer: &'a mut [u8],
+    written: usize,
+}
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if let Some(rest) = self.buffer.get_mut(self.written..) {
+            let fits = rest.len().min(text.len());
+            rest[..fits].copy_from_slice(&text.as_bytes()[..fits]);
         }
-        Err(errno) => negative(errno),
+        self.written += text.len();
+        Ok(())
     }
 }
 
@@ -99,7 +111,6 @@ pub unsafe extern "C" fn sys_dolmen_report(
         b"progress" => "progress",
         _ => return -EINVAL,
     };
-    let record = format!("{{\"dolmen\":\"{kind}\",{json}}}");
-    console::record(record.as_bytes());
+    console::record(kind, json);
     0
 }
