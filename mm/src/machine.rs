@@ -26,8 +26,9 @@ pub trait Machine: Send + Sync {
     /// The node that `cpu` belongs to.
     fn node_of_cpu(&self, cpu: CpuId) -> NodeId;
 
-    /// Whether `cpu` executes instructions yet. A processor that does not has an empty TLB and is
-    /// not interrupted; it flushes everything before it comes online.
+    /// Whether `cpu` takes part in shootdowns yet. A processor that does not is not interrupted; it
+    /// first makes itself online, visible to all, and then flushes everything, before it touches
+    /// what the memory manager maps.
     fn is_online(&self, cpu: CpuId) -> bool;
 
     /// The words of a frame that the caller owns as a page-table page (or its metadata).

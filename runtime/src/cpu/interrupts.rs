@@ -178,8 +178,12 @@ fn exception(frame: &TrapFrame) -> Fault {
 }
 
 /// Marks this processor as one that executes instructions and takes interrupts.
+///
+/// The order matters: whoever empties an entry and then still sees this processor offline does not
+/// interrupt it, so nothing may be in the TLB that was walked before the mark was visible. Loading
+/// CR3 is serialising: the mark is visible before the flush ends.
 pub(crate) fn go_online() {
+    local::this().online.store(true, Ordering::SeqCst);
     x86_64::instructions::tlb::flush_all();
-    local::this().online.store(true, Ordering::Release);
     x86_64::instructions::interrupts::enable();
 }
