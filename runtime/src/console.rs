@@ -54,10 +54,7 @@ impl Drop for Turn {
 
 /// Writes all bytes; those of one call stay together.
 pub(crate) fn write(bytes: &[u8]) {
-    let _turn = Turn::take();
-    for chunk in bytes.chunks(CHUNK_BYTES) {
-        serial::write(chunk);
-    }
+    write_all(&[bytes]);
 }
 
 /// Writes all slices; they stay together.
