@@ -84,6 +84,9 @@ pub struct RunOptions {
     /// End a run after so many seconds, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,
+    /// Under uhyve, put the guest's memory at 4 GiB instead of at a random address
+    #[arg(long)]
+    pub fixed_address: bool,
     /// Let the application see a file of this host; files named in its arguments it sees anyway
     #[arg(long = "file", value_name = "HOST:GUEST")]
     pub files: Vec<FileMapping>,
@@ -108,6 +111,7 @@ impl RunOptions {
             mem_bytes: self.mem,
             thp,
             numa: self.numa,
+            fixed_address: self.fixed_address,
             timeout: self.timeout,
             files: self.files.clone(),
             env: self.env.clone(),

@@ -12,6 +12,8 @@ pub trait Host {
     fn is_file(&self, path: &Path) -> bool;
     /// Whether `path` is a directory (symbolic links followed).
     fn is_dir(&self, path: &Path) -> bool;
+    /// Whether `path` can be opened for reading and writing.
+    fn can_open(&self, path: &Path) -> bool;
     /// An environment variable, if it is set and is valid text.
     fn env(&self, name: &str) -> Option<String>;
     /// Standard output of a command that ended well; `None` if it could not start or failed.
@@ -37,6 +39,11 @@ impl Host for RealHost {
 
     fn is_dir(&self, path: &Path) -> bool {
         path.is_dir()
+    }
+
+    fn can_open(&self, path: &Path) -> bool {
+        let mut options = std::fs::OpenOptions::new();
+        options.read(true).write(true).open(path).is_ok()
     }
 
     fn env(&self, name: &str) -> Option<String> {
@@ -94,6 +101,10 @@ pub(crate) mod fake {
             self.files
                 .iter()
                 .any(|file| file != path && file.starts_with(path))
+        }
+
+        fn can_open(&self, path: &Path) -> bool {
+            self.is_file(path)
         }
 
         fn env(&self, name: &str) -> Option<String> {

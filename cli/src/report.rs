@@ -1,6 +1,7 @@
 //! What a run leaves behind: the object that `--json` writes.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -97,6 +98,27 @@ impl RunReport {
     /// Whether the application ended well.
     pub fn succeeded(&self) -> bool {
         self.exit_status == 0 && self.error.is_none()
+    }
+
+    /// The run took longer than `spec` allows.
+    pub fn timed_out(&mut self, spec: &RunSpec) {
+        let limit = spec.timeout.unwrap_or_default().as_secs_f64();
+        self.exit_status = status::TIMEOUT;
+        self.error = Some(format!("the run took longer than {limit} s and was ended"));
+    }
+
+    /// The user ended the run.
+    pub fn interrupted(&mut self) {
+        self.exit_status = status::INTERRUPTED;
+        self.error = Some("the run was interrupted".to_owned());
+    }
+
+    /// The whole run took so long on the host; so did the application, if the machine did not say.
+    pub fn host_wall(&mut self, elapsed: Duration) {
+        self.host_wall_s = elapsed.as_secs_f64();
+        if self.wall_s == 0.0 {
+            self.wall_s = self.host_wall_s;
+        }
     }
 
     /// Takes a record of the kinds that both platforms know; says how far a progress record is.

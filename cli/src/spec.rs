@@ -15,7 +15,7 @@ use crate::image::FileMapping;
 pub enum Platform {
     /// Under QEMU, on an emulated machine
     Qemu,
-    /// Under the uhyve hypervisor (not available yet)
+    /// Under the uhyve hypervisor
     Uhyve,
     /// As an ordinary process of this Linux
     Linux,
@@ -158,6 +158,8 @@ pub struct RunSpec {
     pub thp: Thp,
     /// Placement.
     pub numa: Numa,
+    /// Whether uhyve puts the guest's memory at a fixed address, and not at a random one.
+    pub fixed_address: bool,
     /// The run is ended after this time.
     pub timeout: Option<Duration>,
     /// Host files that the application sees.
@@ -185,6 +187,7 @@ impl Default for RunSpec {
             mem_bytes: None,
             thp: Thp::Always,
             numa: Numa::Local,
+            fixed_address: false,
             timeout: None,
             files: Vec::new(),
             env: Vec::new(),

@@ -3,7 +3,9 @@
 mod files;
 mod inspect;
 mod pack;
+mod words;
 
 pub use files::{FileMapping, collect_files, guest_path};
 pub use inspect::{ImageKind, inspect};
 pub use pack::pack;
+pub use words::{Words, words_of_image};

@@ -4,11 +4,17 @@ use crate::spec::RunSpec;
 
 /// Words for the kernel, `--`, and the application's arguments, quoted like a shell's where needed.
 pub(super) fn command_line(spec: &RunSpec) -> String {
-    let mut words = vec![format!("thp={}", spec.thp), "report".to_owned()];
-    words.extend(spec.env.iter().map(|variable| format!("env={variable}")));
+    let mut words = kernel_words(spec);
     words.push("--".to_owned());
     words.extend(spec.args.iter().cloned());
     shell_words::join(words)
+}
+
+/// What the kernel is told about the run, whatever the machine is.
+pub(super) fn kernel_words(spec: &RunSpec) -> Vec<String> {
+    let mut words = vec![format!("thp={}", spec.thp), "report".to_owned()];
+    words.extend(spec.env.iter().map(|variable| format!("env={variable}")));
+    words
 }
 
 #[cfg(test)]

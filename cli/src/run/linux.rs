@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::Console;
 use super::os::{Start, Usage, arrange, try_wait};
 use super::prepare::Process;
-use crate::report::{RunReport, Step, status};
+use crate::report::{RunReport, Step};
 use crate::spec::{RunSpec, Thp};
 
 const TICK: Duration = Duration::from_millis(2);
@@ -62,15 +62,8 @@ pub(super) fn run(
             let huge = huge_faults().zip(huge_before).map(|(now, then)| now - then);
             account(exit, &usage, huge, report);
         }
-        End::TimedOut => {
-            let limit = spec.timeout.unwrap_or_default().as_secs_f64();
-            report.exit_status = status::TIMEOUT;
-            report.error = Some(format!("the run took longer than {limit} s and was ended"));
-        }
-        End::Interrupted => {
-            report.exit_status = status::INTERRUPTED;
-            report.error = Some("the run was interrupted".to_owned());
-        }
+        End::TimedOut => report.timed_out(spec),
+        End::Interrupted => report.interrupted(),
     }
     Ok(())
 }

@@ -2,12 +2,16 @@
 
 mod bootargs;
 mod console;
+mod follow;
 mod linux;
 mod machine;
+mod monitor;
 mod os;
 mod prepare;
 mod qemu;
 mod records;
+mod run_directory;
+pub mod uhyve;
 
 pub use console::{Console, Sink};
 pub use prepare::{App, Image, Prepared, Process, Tool, build_image, check_platform, prepare};
@@ -24,6 +28,7 @@ pub fn run(prepared: &Prepared, spec: &RunSpec, console: &mut Console) -> Result
     let mut report = RunReport::new(prepared.app(), spec);
     match prepared {
         Prepared::Image(image) => qemu::run(image, spec, console, &mut report)?,
+        Prepared::Uhyve(image) => uhyve::run(image, spec, console, &mut report)?,
         Prepared::Process(process) => linux::run(process, spec, console, &mut report)?,
     }
     console.finish();

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::uhyve::{self, UhyveImage};
 use crate::build::{Builder, CargoRun, Project, build_app, build_loader, resolve_project};
 use crate::host::Host;
 use crate::image::{ImageKind, inspect};
@@ -143,6 +144,8 @@ pub struct Process {
 pub enum Prepared {
     /// On an emulated machine.
     Image(Image),
+    /// Under uhyve.
+    Uhyve(UhyveImage),
     /// On this Linux.
     Process(Process),
 }
@@ -152,6 +155,7 @@ impl Prepared {
     pub fn app(&self) -> &str {
         match self {
             Self::Image(image) => &image.app,
+            Self::Uhyve(image) => &image.app,
             Self::Process(process) => &process.app,
         }
     }
@@ -160,11 +164,17 @@ impl Prepared {
 /// Fails if runs on `platform` are not possible yet.
 pub fn check_platform(platform: Platform) -> Result<()> {
     match platform {
-        Platform::Qemu | Platform::Linux => Ok(()),
-        Platform::Uhyve | Platform::LinuxVm => {
-            bail!("the platform {platform} is not available yet (available: qemu, linux)")
+        Platform::Qemu | Platform::Uhyve | Platform::Linux => Ok(()),
+        Platform::LinuxVm => {
+            bail!("the platform {platform} is not available yet (available: qemu, uhyve, linux)")
         }
     }
+}
+
+/// What runs an image.
+enum Monitor {
+    Qemu(PathBuf),
+    Uhyve(uhyve::Place),
 }
 
 /// Builds what a run of `app` on `platform` needs.
@@ -174,7 +184,10 @@ pub fn prepare(tool: &Tool<'_>, app: &App, platform: Platform) -> Result<Prepare
         return prepare_process(tool, app).map(Prepared::Process);
     }
     // What is cheap to find missing is looked for before anything is built.
-    let qemu = tool.qemu()?;
+    let monitor = match platform {
+        Platform::Uhyve => Monitor::Uhyve(uhyve::place(tool)?),
+        _ => Monitor::Qemu(tool.qemu()?),
+    };
     let inspected = match app {
         App::Image(path) => Some(inspect(path)?),
         App::Project { .. } => None,
@@ -193,13 +206,21 @@ pub fn prepare(tool: &Tool<'_>, app: &App, platform: Platform) -> Result<Prepare
             (project.binary, file, ImageKind::Application)
         }
     };
-    Ok(Prepared::Image(Image {
-        app,
-        file,
-        kind,
-        loader: build_loader(&builder)?,
-        qemu,
-    }))
+    Ok(match monitor {
+        Monitor::Uhyve(place) => Prepared::Uhyve(UhyveImage {
+            app,
+            file,
+            kind,
+            place,
+        }),
+        Monitor::Qemu(qemu) => Prepared::Image(Image {
+            app,
+            file,
+            kind,
+            loader: build_loader(&builder)?,
+            qemu,
+        }),
+    })
 }
 
 /// Builds the image of a project.
@@ -294,7 +315,6 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(error(Platform::Uhyve).contains("uhyve is not available yet"));
         assert!(error(Platform::LinuxVm).contains("linux-vm is not available yet"));
         assert!(error(Platform::Linux).contains("cannot run on linux"));
     }

@@ -1,0 +1,275 @@
+//! Runs an image under the hypervisor uhyve: on this host's KVM if that can run guests, and in a
+//! small emulated Linux otherwise.
+
+mod command;
+mod files;
+mod initramfs;
+mod nested;
+mod parts;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use super::Console;
+use super::bootargs;
+use super::follow::{End, follow, judge};
+use super::monitor::Monitor;
+use super::os::{Start, arrange};
+use super::prepare::Tool;
+use super::run_directory::RunDirectory;
+use crate::host::Host;
+use crate::image::{ImageKind, collect_files, pack, words_of_image};
+use crate::report::RunReport;
+use crate::spec::{MIB, RunSpec};
+
+use command::Guest;
+use nested::Nested;
+pub use parts::{Parts, VERSION, cache, find_uhyve, version};
+
+/// The variable that overrides where uhyve runs.
+const PLACE_VARIABLE: &str = "DOLMEN_UHYVE";
+
+/// The first Linux with which uhyve 0.10.0 cannot start: KVM refuses bits of EFER that the guest's
+/// CPUID, which uhyve sets later, does not show yet ("KVM: x86: Check EFER validity on
+/// KVM_SET_SREGS").
+pub const FIRST_BROKEN_LINUX: (u32, u32, u32) = (6, 12, 113);
+
+/// An image ready to run under uhyve.
+#[derive(Debug, Clone)]
+pub struct UhyveImage {
+    /// The application's name.
+    pub app: String,
+    /// The image.
+    pub file: PathBuf,
+    /// Its form.
+    pub kind: ImageKind,
+    /// Where uhyve runs.
+    pub place: Place,
+}
+
+/// Where uhyve runs.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// On this host's KVM.
+    Host {
+        /// uhyve.
+        uhyve: PathBuf,
+    },
+    /// In an emulated Linux.
+    Nested {
+        /// The emulator.
+        qemu: PathBuf,
+        /// What the Linux is made of.
+        parts: Parts,
+    },
+}
+
+/// Whether this host's KVM can run uhyve's guests; if not, why.
+pub fn kvm_serves(host: &dyn Host, cpuinfo: &str, linux: &str) -> Result<(), String> {
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
+    let virtualises = flags
+        .unwrap_or_default()
+        .split_whitespace()
+        .any(|flag| flag == "vmx" || flag == "svm");
+    if !host.can_open(Path::new("/dev/kvm")) {
+        return Err("/dev/kvm is not there or may not be opened".to_owned());
+    }
+    if !virtualises {
+        return Err("/dev/kvm is there, but the CPU shows neither vmx nor svm".to_owned());
+    }
+    let (major, minor, patch) = FIRST_BROKEN_LINUX;
+    match linux_version(linux) {
+        Some(version) if version >= FIRST_BROKEN_LINUX => Err(format!(
+            "uhyve {VERSION} cannot start on Linux {major}.{minor}.{patch} and later (this is {})",
+            linux.trim()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The three numbers in front of a Linux's version.
+fn linux_version(text: &str) -> Option<(u32, u32, u32)> {
+    let mut numbers = text
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|word| word.parse().ok());
+    Some((numbers.next()??, numbers.next()??, numbers.next()??))
+}
+
+/// Finds out where uhyve can run here, and gets what is needed for it.
+pub(super) fn place(tool: &Tool<'_>) -> Result<Place> {
+    let on_host = match tool.host.env(PLACE_VARIABLE).as_deref() {
+        None | Some("" | "auto") => {
+            let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+            let linux = read("/proc/sys/kernel/osrelease");
+            kvm_serves(tool.host, &read("/proc/cpuinfo"), &linux).is_ok()
+        }
+        Some("kvm") => true,
+        Some("nested") => false,
+        Some(other) => {
+            bail!("{PLACE_VARIABLE} cannot be '{other}' (allowed: auto, kvm, nested)")
+        }
+    };
+    if on_host {
+        return Ok(Place::Host {
+            uhyve: parts::uhyve(tool)?,
+        });
+    }
+    Ok(Place::Nested {
+        qemu: tool.qemu()?,
+        parts: parts::all(tool)?,
+    })
+}
+
+/// Runs `image`.
+pub(super) fn run(
+    image: &UhyveImage,
+    spec: &RunSpec,
+    console: &mut Console,
+    report: &mut RunReport,
+) -> Result<()> {
+    if command::memory(spec) != spec.memory() {
+        report.mem_bytes = Some(command::memory(spec));
+        report.notes.push(format!(
+            "uhyve's memory comes in steps of 2 MiB: the machine has {} MiB",
+            command::memory(spec) / MIB
+        ));
+    }
+    let directory = RunDirectory::new()?;
+    let (file, archive) = lay_out(image, spec, &directory.path)?;
+    let mut words = words_of_image(&image.file, image.kind)?;
+    words.kernel.extend(bootargs::kernel_words(spec));
+    // uhyve's machines have one node; the kernel divides it.
+    if spec.nodes > 1 {
+        words.kernel.push(format!("numa-fake={}", spec.nodes));
+    }
+    if !spec.args.is_empty() {
+        words.application = spec.args.clone();
+    }
+    let guest = Guest {
+        spec,
+        image: &file,
+        archive,
+        files: Vec::new(),
+        kernel: words.kernel,
+        application: words.application,
+        gdb_port: None,
+    };
+    match &image.place {
+        Place::Host { uhyve } => on_host(uhyve, guest, console, report),
+        Place::Nested { qemu, parts } => in_nested(qemu, parts, guest, console, report),
+    }
+}
+
+/// The image with the files that the arguments name, and whether it is an archive.
+fn lay_out(image: &UhyveImage, spec: &RunSpec, directory: &Path) -> Result<(PathBuf, bool)> {
+    let here = std::env::current_dir().context("the current directory is gone")?;
+    let files = collect_files(&here, &[], &spec.args)?;
+    if files.is_empty() {
+        return Ok((image.file.clone(), image.kind == ImageKind::Archive));
+    }
+    let packed = directory.join("image");
+    pack(&image.file, image.kind, &files, &packed)?;
+    Ok((packed, true))
+}
+
+fn on_host(
+    uhyve: &Path,
+    mut guest: Guest<'_>,
+    console: &mut Console,
+    report: &mut RunReport,
+) -> Result<()> {
+    guest.files = guest
+        .spec
+        .files
+        .iter()
+        .map(|file| (file.host.clone(), format!("/{}", file.guest)))
+        .collect();
+    let mut command = Command::new(uhyve);
+    command
+        .args(guest.arguments())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    arrange(&mut command, Start::default());
+    let started = Instant::now();
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", uhyve.display()))?;
+    let mut monitor = Monitor::new(child)?;
+    let end = follow(monitor.output(), guest.spec, started, console, report);
+    let ended = monitor.end();
+    report.host_wall(started.elapsed());
+    let said = ended.complaint;
+    judge(end, guest.spec, None, "uhyve", &said, console, report);
+    Ok(())
+}
+
+/// The Linux that the runs of this process share.
+static LINUX: Mutex<Option<Nested>> = Mutex::new(None);
+
+fn in_nested(
+    qemu: &Path,
+    parts: &Parts,
+    mut guest: Guest<'_>,
+    console: &mut Console,
+    report: &mut RunReport,
+) -> Result<()> {
+    let spec = guest.spec;
+    let started = Instant::now();
+    let image = std::fs::read(guest.image)
+        .with_context(|| format!("cannot read {}", guest.image.display()))?;
+    let files = files::Files::read(&spec.files)?;
+    let guest_bytes = command::memory(spec);
+    let file_bytes = files.bytes() + image.len() as u64;
+    let mut shared = LINUX.lock().unwrap_or_else(PoisonError::into_inner);
+    // Only one that ended its last job well is put back.
+    let usable = shared.take().filter(|linux| linux.serves(guest_bytes, file_bytes));
+    let mut linux = match usable {
+        Some(linux) => linux,
+        None => Nested::boot(qemu, parts, guest_bytes, file_bytes)?,
+    };
+    linux.clean()?;
+    linux.put("/job/image", &image)?;
+    guest.image = Path::new("/job/image");
+    guest.files = files.send(&mut linux)?;
+    let job = linux.start(&guest.arguments())?;
+    let end = follow(job.output(), spec, started, console, report);
+    if !matches!(end, End::Stopped { .. }) {
+        linux.kill()?;
+    }
+    report.host_wall(started.elapsed());
+    if job.status().is_none() {
+        bail!("the Linux in which uhyve ran has stopped");
+    }
+    let complaint = linux.get("/tmp/complaint")?.unwrap_or_default();
+    let said = String::from_utf8_lossy(&complaint);
+    judge(end, spec, None, "uhyve", &said, console, report);
+    files.receive(&mut linux)?;
+    *shared = Some(linux);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::fake::FakeHost;
+
+    #[test]
+    fn kvm_needs_the_device_the_processor_and_an_older_linux() {
+        let with = FakeHost::default().file("/dev/kvm");
+        let without = FakeHost::default();
+        let amd = "processor: 0\nflags\t\t: fpu svm lm\n";
+        let plain = "processor: 0\nflags\t\t: fpu lm\n";
+        let why = |host, cpuinfo, linux| kvm_serves(host, cpuinfo, linux).unwrap_err();
+        assert_eq!(kvm_serves(&with, amd, "6.1.0-57-cloud-amd64\n"), Ok(()));
+        assert_eq!(kvm_serves(&with, amd, "6.12.112"), Ok(()));
+        assert!(why(&with, amd, "6.12.113-generic").contains("cannot start on Linux 6.12.113"));
+        assert!(why(&with, amd, "7.0.0").contains("this is 7.0.0"));
+        assert!(why(&with, plain, "6.1.0").contains("neither vmx nor svm"));
+        assert!(why(&without, amd, "6.1.0").contains("/dev/kvm"));
+    }
+}

@@ -1,0 +1,360 @@
+//! A small Linux in an emulated machine, in which uhyve runs where this host's KVM cannot run
+//! guests. It is booted once and runs many images.
+//!
+//! The tool and the Linux talk over a virtual serial device with three ports: requests and their
+//! answers, the output of uhyve, and a debugger's bytes. `init.sh` is the other end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::initramfs;
+use super::parts::Parts;
+use crate::run::os::{Start, arrange};
+use crate::run::run_directory::RunDirectory;
+use crate::spec::MIB;
+
+/// Memory that Linux and uhyve take beside the guest's.
+const OWN_BYTES: u64 = 512 * MIB;
+
+/// How long a Linux may take to boot or to answer: not a measure of anything, but a machine that
+/// hangs must not hang the tool.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The processor has AMD's virtualisation. Without XSAVE, because emulated nested virtualisation
+/// loses its control register across exits, and the guest its vectors.
+const CPU: &str = "EPYC,-xsave";
+
+/// Nobody sits at this machine's console, and the host may be too loaded for its clock checks.
+const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic loglevel=4 no_timer_check tsc=reliable nokaslr mitigations=off random.trust_cpu=on nowatchdog";
+
+/// A Linux that runs.
+#[derive(Debug)]
+pub(super) struct Nested {
+    qemu: Arc<Mutex<Child>>,
+    control: BufReader<UnixStream>,
+    console: UnixStream,
+    memory: u64,
+    gdb: Option<u16>,
+    jobs: u32,
+}
+
+impl Nested {
+    /// Boots a Linux that has room for guests of `guest_bytes` and for `file_bytes` of files.
+    pub(super) fn boot(qemu: &Path, parts: &Parts, guest_bytes: u64, file_bytes: u64) -> Result<Self> {
+        let directory = RunDirectory::new()?;
+        let at = |name: &str| directory.path.join(name);
+        let mut archive = fs::File::create(at("initramfs")).context("cannot write the initramfs")?;
+        initramfs::write(parts, &mut archive).context("cannot write the initramfs")?;
+        let memory = guest_bytes + 2 * file_bytes + OWN_BYTES;
+        let gdb = free_port()?;
+        let mut command = Command::new(qemu);
+        command
+            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+            .args(["-accel", "tcg,thread=multi", "-machine", "pc", "-cpu", CPU, "-smp", "1"])
+            .args(["-m", &format!("{}M", memory.div_ceil(MIB))])
+            .args(["-serial", "file:linux.log", "-initrd", "initramfs"])
+            .args(["-append", COMMAND_LINE])
+            .args(["-device", "virtio-serial-pci"])
+            .args(["-chardev", "socket,id=control,path=control,server=on,wait=off"])
+            .args(["-device", "virtserialport,chardev=control"])
+            .args(["-chardev", "socket,id=console,path=console,server=on,wait=off"])
+            .args(["-device", "virtserialport,chardev=console"])
+            .args(["-chardev", &format!("socket,id=gdb,host=127.0.0.1,port={gdb},server=on,wait=off")])
+            .args(["-device", "virtserialport,chardev=gdb"])
+            .arg("-kernel")
+            .arg(&parts.kernel)
+            .current_dir(&directory.path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        arrange(&mut command, Start::default());
+        let qemu = Arc::new(Mutex::new(start(command)?));
+        let connect = |name: &str| connect(&qemu, &at(name));
+        let console = connect("console")?;
+        let control = connect("control")?;
+        control.set_read_timeout(Some(PATIENCE))?;
+        let mut nested = Self {
+            qemu: qemu.clone(),
+            control: BufReader::new(control),
+            console,
+            memory,
+            gdb: Some(gdb),
+            jobs: 0,
+        };
+        let hello = nested.line();
+        if hello.as_deref().ok() != Some("ready") {
+            let log = fs::read(at("linux.log")).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let last = log.lines().rev().find(|line| !line.trim().is_empty());
+            bail!(
+                "the Linux for uhyve does not boot (its last words: {})",
+                last.unwrap_or("none").trim()
+            );
+        }
+        Ok(nested)
+    }
+
+    /// Whether it has room for such guests, and still runs.
+    pub(super) fn serves(&self, guest_bytes: u64, file_bytes: u64) -> bool {
+        let runs = self.qemu.lock().is_ok_and(|mut qemu| matches!(qemu.try_wait(), Ok(None)));
+        runs && guest_bytes + 2 * file_bytes + OWN_BYTES <= self.memory
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.control
+            .read_line(&mut line)
+            .context("the Linux for uhyve does not answer")?;
+        match line.strip_suffix('\n') {
+            Some(line) => Ok(line.to_owned()),
+            None => bail!("the Linux for uhyve has stopped"),
+        }
+    }
+
+    fn send(&mut self, request: &str, payload: &[u8]) -> Result<()> {
+        let stream = self.control.get_mut();
+        stream
+            .write_all(format!("{request}\n").as_bytes())
+            .and_then(|()| stream.write_all(payload))
+            .context("the Linux for uhyve does not listen")
+    }
+
+    /// Makes a request that ends well.
+    fn ask(&mut self, request: &str, payload: &[u8]) -> Result<()> {
+        self.send(request, payload)?;
+        match self.line()?.as_str() {
+            "done 0" => Ok(()),
+            answer => bail!("the Linux for uhyve cannot {request}: {answer}"),
+        }
+    }
+
+    /// Removes what earlier jobs left.
+    pub(super) fn clean(&mut self) -> Result<()> {
+        self.ask("clean", &[])
+    }
+
+    /// Writes a file.
+    pub(super) fn put(&mut self, path: &str, contents: &[u8]) -> Result<()> {
+        self.ask(&format!("put {path} {}", contents.len()), contents)
+    }
+
+    /// Makes a folder of a tar archive.
+    pub(super) fn unpack(&mut self, path: &str, archive: &[u8]) -> Result<()> {
+        self.ask(&format!("unpack {path} {}", archive.len()), archive)
+    }
+
+    /// Reads a file, if it is there.
+    pub(super) fn get(&mut self, path: &str) -> Result<Option<Vec<u8>>> {
+        self.send(&format!("get {path}"), &[])?;
+        let answer = self.line()?;
+        if answer == "none" {
+            return Ok(None);
+        }
+        let size = answer
+            .parse()
+            .with_context(|| format!("the Linux for uhyve answers '{answer}'"))?;
+        let mut contents = vec![0; size];
+        self.control
+            .read_exact(&mut contents)
+            .context("the Linux for uhyve does not send all of a file")?;
+        Ok(Some(contents))
+    }
+
+    /// Reads a folder as a tar archive.
+    pub(super) fn pack(&mut self, path: &str) -> Result<Vec<u8>> {
+        self.ask(&format!("pack {path}"), &[])?;
+        let archive = self.get("/tmp/packed")?;
+        archive.context("the Linux for uhyve has packed nothing")
+    }
+
+    /// Starts uhyve with these arguments.
+    pub(super) fn start(&mut self, arguments: &[String]) -> Result<Job> {
+        self.jobs += 1;
+        let token = format!("dolmen-{}-{}", std::process::id(), self.jobs);
+        let script = format!("exec /bin/uhyve {}\n", shell_words::join(arguments));
+        self.put("/job/run", script.as_bytes())?;
+        let job = Job::new(self.console.try_clone()?, &token);
+        self.ask(&format!("start {token}"), &[])?;
+        Ok(job)
+    }
+
+    /// Ends the uhyve that runs, if one does.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        self.send("kill", &[])?;
+        self.line().map(drop)
+    }
+
+    /// Joins `port` in the Linux to one of this host, which is returned.
+    pub(super) fn bridge(&mut self, port: u16) -> Result<u16> {
+        let outer = self.gdb.take().context("a debugger is connected already")?;
+        self.ask(&format!("bridge {port}"), &[])?;
+        Ok(outer)
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        if let Ok(mut qemu) = self.qemu.lock() {
+            // Both fail only if it has ended already.
+            let _ = qemu.kill();
+            let _ = qemu.wait();
+        }
+    }
+}
+
+/// Starts QEMU from a thread that lives as long as the tool: the machine ends when the thread that
+/// started it does, and it is to outlive the run that needed it first.
+fn start(mut command: Command) -> Result<Child> {
+    let (sender, receiver) = sync_channel(1);
+    std::thread::spawn(move || {
+        // Nobody listens any more only if the tool is ending.
+        let _ = sender.send(command.spawn());
+        loop {
+            std::thread::park();
+        }
+    });
+    let child = receiver.recv().context("QEMU cannot be started")?;
+    child.context("QEMU cannot be started")
+}
+
+/// Connects to a socket that QEMU makes in its first moments.
+fn connect(qemu: &Mutex<Child>, path: &Path) -> Result<UnixStream> {
+    let begin = Instant::now();
+    loop {
+        if let Ok(stream) = UnixStream::connect(path) {
+            return Ok(stream);
+        }
+        let mut qemu = qemu.lock().map_err(|_| anyhow::anyhow!("QEMU is lost"))?;
+        if let Some(status) = qemu.try_wait()? {
+            let mut said = String::new();
+            if let Some(mut stderr) = qemu.stderr.take() {
+                // Half a message is better than none.
+                let _ = stderr.read_to_string(&mut said);
+            }
+            let said = said.trim().lines().last().unwrap_or_default().to_owned();
+            bail!("QEMU cannot make the machine for uhyve ({status}): {said}");
+        }
+        if begin.elapsed() > PATIENCE {
+            bail!("QEMU does not start");
+        }
+        drop(qemu);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// A uhyve that runs in the Linux.
+pub(super) struct Job {
+    output: Receiver<Vec<u8>>,
+    end: JoinHandle<Option<i32>>,
+}
+
+impl Job {
+    fn new(console: UnixStream, token: &str) -> Self {
+        let (sender, output) = sync_channel(64);
+        let mut ending = Ending::new(token);
+        let end = std::thread::spawn(move || {
+            let mut console = console;
+            let mut buffer = vec![0; 16 << 10];
+            loop {
+                let length = console.read(&mut buffer).ok().filter(|&length| length > 0)?;
+                let text = ending.feed(&buffer[..length]);
+                // A run that nobody follows any more is still read to its end.
+                let _ = sender.send(text);
+                if let Some(status) = ending.status() {
+                    return Some(status);
+                }
+            }
+        });
+        Self { output, end }
+    }
+
+    /// What the guest prints, until uhyve ends.
+    pub(super) fn output(&self) -> &Receiver<Vec<u8>> {
+        &self.output
+    }
+
+    /// uhyve's status; `None` if the Linux has stopped.
+    pub(super) fn status(self) -> Option<i32> {
+        // The thread must not wait for somebody who takes its output.
+        drop(self.output);
+        self.end.join().ok().flatten()
+    }
+}
+
+/// Finds the end of a job in its output: a line with the job's token and the status.
+struct Ending {
+    mark: Vec<u8>,
+    /// What may be the beginning of the end.
+    kept: Vec<u8>,
+    status: Option<i32>,
+}
+
+impl Ending {
+    fn new(token: &str) -> Self {
+        Self {
+            mark: format!("\x1f{token} ").into_bytes(),
+            kept: Vec::new(),
+            status: None,
+        }
+    }
+
+    /// Takes output; returns what certainly is output.
+    fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.kept.extend_from_slice(bytes);
+        let mark = self.mark.as_slice();
+        let starts = |at: &usize| {
+            let rest = &self.kept[*at..];
+            rest.starts_with(mark) || mark.starts_with(rest)
+        };
+        let Some(at) = (0..self.kept.len()).find(starts) else {
+            return std::mem::take(&mut self.kept);
+        };
+        let rest = &self.kept[at..];
+        if let Some(words) = rest.strip_prefix(mark)
+            && let Some(end) = words.iter().position(|&byte| byte == b'\n')
+        {
+            let words = String::from_utf8_lossy(&words[..end]);
+            self.status = Some(words.trim().parse().unwrap_or(1));
+        }
+        self.kept.drain(..at).collect()
+    }
+
+    fn status(&self) -> Option<i32> {
+        self.status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_found_wherever_the_reads_end() {
+        let stream = b"one\x1ftwo\x1fjob-1\n\x1fjob-12 3\n";
+        for size in 1..=stream.len() {
+            let mut ending = Ending::new("job-12");
+            let mut text = Vec::new();
+            for piece in stream.chunks(size) {
+                assert_eq!(ending.status(), None);
+                text.extend(ending.feed(piece));
+            }
+            assert_eq!(text, b"one\x1ftwo\x1fjob-1\n", "reads of {size}");
+            assert_eq!(ending.status(), Some(3));
+        }
+    }
+}
