@@ -43,7 +43,9 @@ fn words(config: &toml::Table) -> Words {
     let list = |key: &str| {
         let words = input.and_then(|input| input.get(key)?.as_array());
         let words = words.into_iter().flatten();
-        words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+        words
+            .filter_map(|word| word.as_str().map(str::to_owned))
+            .collect()
     };
     Words {
         kernel: list("kernel_args"),
@@ -57,7 +59,8 @@ mod tests {
 
     #[test]
     fn words_are_read_from_the_configuration() {
-        let config = "version = \"1\"\n[input]\nkernel_args = [\"-freq\", \"2\"]\napp_args = [\"a b\"]\n";
+        let config =
+            "version = \"1\"\n[input]\nkernel_args = [\"-freq\", \"2\"]\napp_args = [\"a b\"]\n";
         let words = words(&config.parse().unwrap());
         assert_eq!(words.kernel, ["-freq", "2"]);
         assert_eq!(words.application, ["a b"]);

@@ -251,6 +251,7 @@ impl Drop for Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::status;
 
     fn run_sh(script: &str, spec: RunSpec) -> (RunReport, String) {
         let process = Process {

@@ -227,7 +227,9 @@ fn in_nested(
     let file_bytes = files.bytes() + image.len() as u64;
     let mut shared = LINUX.lock().unwrap_or_else(PoisonError::into_inner);
     // Only one that ended its last job well is put back.
-    let usable = shared.take().filter(|linux| linux.serves(guest_bytes, file_bytes));
+    let usable = shared
+        .take()
+        .filter(|linux| linux.serves(guest_bytes, file_bytes));
     let mut linux = match usable {
         Some(linux) => linux,
         None => Nested::boot(qemu, parts, guest_bytes, file_bytes)?,

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -50,26 +50,56 @@ pub(super) struct Nested {
 
 impl Nested {
     /// Boots a Linux that has room for guests of `guest_bytes` and for `file_bytes` of files.
-    pub(super) fn boot(qemu: &Path, parts: &Parts, guest_bytes: u64, file_bytes: u64) -> Result<Self> {
+    pub(super) fn boot(
+        qemu: &Path,
+        parts: &Parts,
+        guest_bytes: u64,
+        file_bytes: u64,
+    ) -> Result<Self> {
         let directory = RunDirectory::new()?;
         let at = |name: &str| directory.path.join(name);
-        let mut archive = fs::File::create(at("initramfs")).context("cannot write the initramfs")?;
+        let mut archive =
+            fs::File::create(at("initramfs")).context("cannot write the initramfs")?;
         initramfs::write(parts, &mut archive).context("cannot write the initramfs")?;
         let memory = guest_bytes + 2 * file_bytes + OWN_BYTES;
         let gdb = free_port()?;
         let mut command = Command::new(qemu);
         command
-            .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            .args(["-accel", "tcg,thread=multi", "-machine", "pc", "-cpu", CPU, "-smp", "1"])
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-no-reboot",
+                "-display",
+                "none",
+            ])
+            .args([
+                "-accel",
+                "tcg,thread=multi",
+                "-machine",
+                "pc",
+                "-cpu",
+                CPU,
+                "-smp",
+                "1",
+            ])
             .args(["-m", &format!("{}M", memory.div_ceil(MIB))])
             .args(["-serial", "file:linux.log", "-initrd", "initramfs"])
             .args(["-append", COMMAND_LINE])
             .args(["-device", "virtio-serial-pci"])
-            .args(["-chardev", "socket,id=control,path=control,server=on,wait=off"])
+            .args([
+                "-chardev",
+                "socket,id=control,path=control,server=on,wait=off",
+            ])
             .args(["-device", "virtserialport,chardev=control"])
-            .args(["-chardev", "socket,id=console,path=console,server=on,wait=off"])
+            .args([
+                "-chardev",
+                "socket,id=console,path=console,server=on,wait=off",
+            ])
             .args(["-device", "virtserialport,chardev=console"])
-            .args(["-chardev", &format!("socket,id=gdb,host=127.0.0.1,port={gdb},server=on,wait=off")])
+            .args([
+                "-chardev",
+                &format!("socket,id=gdb,host=127.0.0.1,port={gdb},server=on,wait=off"),
+            ])
             .args(["-device", "virtserialport,chardev=gdb"])
             .arg("-kernel")
             .arg(&parts.kernel)
@@ -106,7 +136,10 @@ impl Nested {
 
     /// Whether it has room for such guests, and still runs.
     pub(super) fn serves(&self, guest_bytes: u64, file_bytes: u64) -> bool {
-        let runs = self.qemu.lock().is_ok_and(|mut qemu| matches!(qemu.try_wait(), Ok(None)));
+        let runs = self
+            .qemu
+            .lock()
+            .is_ok_and(|mut qemu| matches!(qemu.try_wait(), Ok(None)));
         runs && guest_bytes + 2 * file_bytes + OWN_BYTES <= self.memory
     }
 
@@ -271,7 +304,10 @@ impl Job {
             let mut console = console;
             let mut buffer = vec![0; 16 << 10];
             loop {
-                let length = console.read(&mut buffer).ok().filter(|&length| length > 0)?;
+                let length = console
+                    .read(&mut buffer)
+                    .ok()
+                    .filter(|&length| length > 0)?;
                 let text = ending.feed(&buffer[..length]);
                 // A run that nobody follows any more is still read to its end.
                 let _ = sender.send(text);

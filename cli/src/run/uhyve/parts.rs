@@ -79,7 +79,9 @@ pub fn version(host: &dyn Host, path: &Path) -> Option<String> {
 
 fn serves(version: &str) -> bool {
     let minor = VERSION.rsplit_once('.').map_or(VERSION, |(minor, _)| minor);
-    version.strip_prefix(minor).is_some_and(|rest| rest.starts_with('.'))
+    version
+        .strip_prefix(minor)
+        .is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// The folder that keeps what was downloaded.
@@ -96,7 +98,14 @@ pub(super) fn uhyve(tool: &Tool<'_>) -> Result<PathBuf> {
     let root = cache.join("uhyve");
     let mut command = tool.host_cargo_command()?;
     command
-        .args(["install", "uhyve", "--locked", "--version", VERSION, "--root"])
+        .args([
+            "install",
+            "uhyve",
+            "--locked",
+            "--version",
+            VERSION,
+            "--root",
+        ])
         .arg(&root)
         .arg("--target-dir")
         .arg(cache.join("build"));
@@ -186,7 +195,10 @@ impl Linux {
         };
         let modules: Vec<PathBuf> = MODULES.iter().filter_map(|module| file(module)).collect();
         if !modules.iter().any(|path| path.ends_with("kvm-amd.ko")) {
-            bail!("{} holds no uncompressed kvm-amd.ko", self.modules.display());
+            bail!(
+                "{} holds no uncompressed kvm-amd.ko",
+                self.modules.display()
+            );
         }
         Ok(modules)
     }
@@ -309,7 +321,10 @@ mod tests {
             "\tlinux-vdso.so.1 (0x7ffe)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x7f)\n\t/lib64/ld.so.2 (0x7f)\n",
         );
         let found = libraries(&host, Path::new("/u")).unwrap();
-        assert_eq!(found, [Path::new("/lib/x/libc.so.6"), Path::new("/lib64/ld.so.2")]);
+        assert_eq!(
+            found,
+            [Path::new("/lib/x/libc.so.6"), Path::new("/lib64/ld.so.2")]
+        );
     }
 
     #[test]
