@@ -12,7 +12,7 @@ use std::process::ExitCode;
 static ALLOCATOR: dolmen::GlobalAlloc = dolmen::GlobalAlloc;
 
 const USAGE: &str = "\
-usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort
+usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort | hang
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
        faults files FOLDER | writefiles FOLDER | time | spawnstorm ROUNDS";
 
@@ -29,6 +29,9 @@ fn main() -> ExitCode {
         ["panic-secondary"] => fatal::panic_secondary(),
         ["exit3"] => std::process::exit(3),
         ["abort"] => std::process::abort(),
+        ["hang"] => loop {
+            std::hint::spin_loop();
+        },
         ["files", folder] => system::files(folder),
         ["writefiles", folder] => written::write_files(folder),
         ["time"] => system::time(),
