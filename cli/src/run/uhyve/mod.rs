@@ -219,7 +219,6 @@ fn in_nested(
     report: &mut RunReport,
 ) -> Result<()> {
     let spec = guest.spec;
-    let started = Instant::now();
     let image = std::fs::read(guest.image)
         .with_context(|| format!("cannot read {}", guest.image.display()))?;
     let files = files::Files::read(&spec.files)?;
@@ -238,10 +237,12 @@ fn in_nested(
     linux.put("/job/image", &image)?;
     guest.image = Path::new("/job/image");
     guest.files = files.send(&mut linux)?;
+    // The Linux is not part of the run.
+    let started = Instant::now();
     let job = linux.start(&guest.arguments())?;
     let end = follow(job.output(), spec, started, console, report);
-    if !matches!(end, End::Stopped { .. }) {
-        linux.kill()?;
+    if !matches!(end, End::Stopped { exit_record: false }) {
+        linux.kill(&job)?;
     }
     report.host_wall(started.elapsed());
     if job.status().is_none() {

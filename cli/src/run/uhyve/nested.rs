@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 
 use super::initramfs;
 use super::parts::Parts;
+use crate::run::follow::TICK;
 use crate::run::os::{Start, arrange};
 use crate::run::run_directory::RunDirectory;
 use crate::spec::MIB;
@@ -29,6 +30,9 @@ const OWN_BYTES: u64 = 512 * MIB;
 /// How long a Linux may take to boot or to answer: not a measure of anything, but a machine that
 /// hangs must not hang the tool.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long an end is waited for before the next attempt.
+const KILL_STEP: Duration = Duration::from_millis(500);
 
 /// The processor has AMD's virtualisation. Without XSAVE, because emulated nested virtualisation
 /// loses its control register across exits, and the guest its vectors.
@@ -221,10 +225,18 @@ impl Nested {
         Ok(job)
     }
 
-    /// Ends the uhyve that runs, if one does.
-    pub(super) fn kill(&mut self) -> Result<()> {
-        self.send("kill", &[])?;
-        self.line().map(drop)
+    /// Makes sure that `job` ends. One that is over has a moment to end by itself; one that has not
+    /// yet become uhyve is not found the first time.
+    pub(super) fn kill(&mut self, job: &Job) -> Result<()> {
+        let begin = Instant::now();
+        while !job.ends_within(KILL_STEP) {
+            if begin.elapsed() > PATIENCE {
+                bail!("uhyve cannot be ended");
+            }
+            self.send("kill", &[])?;
+            self.line()?;
+        }
+        Ok(())
     }
 
     /// Joins `port` in the Linux to one of this host, which is returned.
@@ -322,6 +334,17 @@ impl Job {
     /// What the guest prints, until uhyve ends.
     pub(super) fn output(&self) -> &Receiver<Vec<u8>> {
         &self.output
+    }
+
+    /// Whether it ends before `limit` is over. Its output goes nowhere meanwhile.
+    fn ends_within(&self, limit: Duration) -> bool {
+        let begin = Instant::now();
+        while begin.elapsed() < limit {
+            if let Err(RecvTimeoutError::Disconnected) = self.output.recv_timeout(TICK) {
+                return true;
+            }
+        }
+        false
     }
 
     /// uhyve's status; `None` if the Linux has stopped.
