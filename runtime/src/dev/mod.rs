@@ -3,4 +3,6 @@
 pub(crate) mod exit;
 pub(crate) mod pic;
 pub(crate) mod rtc;
-pub(crate) mod serial;
+mod serial;
+pub(crate) mod terminal;
+pub(crate) mod uhyve;
