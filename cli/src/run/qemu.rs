@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_millis(50);
 const LOADER: &str = "loader";
 const IMAGE: &str = "image";
 
+/// The processor with all that QEMU can emulate.
+const DEFAULT_CPU_MODEL: &str = "max";
+
 pub(super) fn run(
     image: &Image,
     spec: &RunSpec,
@@ -38,6 +41,7 @@ pub(super) fn run(
     let command_line = command_line(spec);
     let machine = Machine {
         cpus: spec.cpus,
+        cpu_model: spec.cpu_model.as_deref().unwrap_or(DEFAULT_CPU_MODEL),
         nodes: spec.nodes,
         mem_bytes: spec.memory(),
         loader: LOADER,

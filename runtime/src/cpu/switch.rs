@@ -3,7 +3,7 @@
 //! A context that gives the processor up by itself does so in a function call. The System V ABI
 //! makes every vector register caller-saved there, so what must survive is the callee-saved
 //! general purpose registers and the two control words, MXCSR and the x87 control word. A context
-//! that is interrupted keeps everything: its registers in a [`TrapFrame`], its vector state in an
+//! that is interrupted keeps everything: its registers in a trap frame, its vector state in an
 //! XSAVE area ([`super::fpu`]).
 
 use core::arch::naked_asm;
