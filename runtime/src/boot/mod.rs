@@ -29,7 +29,7 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::cpu::features::Features;
 use crate::cpu::local::Local;
-use crate::cpu::{apic, clock, fpu, interrupts, local, thread_pointer};
+use crate::cpu::{apic, clock, fpu, interrupts, local, machine_check, thread_pointer};
 use crate::dev::{pic, terminal, uhyve};
 use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
@@ -95,6 +95,7 @@ pub(crate) fn run_ticks_since(start: u64) -> u64 {
 /// Sets the machine up and starts the application.
 pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     clock::mark_entry();
+    interrupts::load_early();
     kernel_heap::begin();
     let info = BootInfo::from(*raw);
     if let PlatformInfo::Uhyve { .. } = info.platform_info {
@@ -163,6 +164,8 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     pic::mask();
     interrupts::build();
     load_descriptors(boot_cpu);
+    machine_check::enable(&features);
+    apic::accept_nmi();
     fpu::enable(&features);
     thread_pointer::enable(&features);
     sched::become_idle_context();

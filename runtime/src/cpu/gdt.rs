@@ -16,13 +16,15 @@ pub(crate) const IST_INTERRUPT: u16 = 0;
 pub(crate) const IST_PAGE_FAULT: u16 = 1;
 /// Interrupt stack for non-maskable interrupts.
 pub(crate) const IST_NMI: u16 = 2;
-/// Interrupt stack for double faults and machine checks.
+/// Interrupt stack for double faults.
 pub(crate) const IST_DOUBLE_FAULT: u16 = 3;
 /// Interrupt stack for all other exceptions, which end the run.
 pub(crate) const IST_EXCEPTION: u16 = 4;
+/// Interrupt stack for machine checks, which come at any time.
+pub(crate) const IST_MACHINE_CHECK: u16 = 5;
 
 /// Bytes of each interrupt stack, by IST index.
-const STACK_BYTES: [usize; 5] = [16 << 10, 32 << 10, 8 << 10, 16 << 10, 16 << 10];
+const STACK_BYTES: [usize; 6] = [16 << 10, 32 << 10, 16 << 10, 16 << 10, 16 << 10, 16 << 10];
 
 /// GDT and TSS of one processor.
 pub(crate) struct Descriptors {
