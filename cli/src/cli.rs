@@ -81,6 +81,9 @@ pub struct RunOptions {
     /// Processor that QEMU emulates, such as qemu64 or EPYC,-xsave [default: max]
     #[arg(long = "cpu", value_name = "MODEL")]
     pub cpu_model: Option<String>,
+    /// Machine that QEMU emulates, such as q35 [default: QEMU's own]
+    #[arg(long, value_name = "TYPE")]
+    pub machine: Option<String>,
     /// Where fresh memory is placed: local
     #[arg(long, value_name = "POLICY", default_value = "local")]
     pub numa: Numa,
@@ -108,6 +111,7 @@ impl RunOptions {
             platform,
             cpus,
             cpu_model: self.cpu_model.clone(),
+            machine: self.machine.clone(),
             nodes,
             mem_bytes: self.mem,
             thp,

@@ -152,6 +152,8 @@ pub struct RunSpec {
     pub cpus: u32,
     /// Which processor QEMU emulates, in its own words; `None` for all that it can.
     pub cpu_model: Option<String>,
+    /// Which machine QEMU emulates, in its own words; `None` for its default.
+    pub machine: Option<String>,
     /// The machine's NUMA nodes.
     pub nodes: u32,
     /// Its memory; `None` for the default of [`RunSpec::memory`].
@@ -184,6 +186,7 @@ impl Default for RunSpec {
             platform: Platform::Qemu,
             cpus: 4,
             cpu_model: None,
+            machine: None,
             nodes: 1,
             mem_bytes: None,
             thp: Thp::Always,

@@ -1,6 +1,7 @@
 //! Applications on one machine of four processors: what they print, report and exit with.
 
 use dolmen_cli::image::FileMapping;
+use dolmen_cli::report::status;
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_tests::{Boot, Outcome, spark98};
 
@@ -70,8 +71,14 @@ fn what_ends_a_run_gives_one_sentence_and_the_right_status() {
         ("panic-main", 134, "thread 1 on CPU 0 aborted"),
         ("panic-secondary", 134, "aborted"),
         ("abort", 134, "thread 1 on CPU 0 aborted"),
+        ("nmi", 134, "thread 1 on CPU 0: non-maskable interrupt"),
+        ("machine-check", 134, "thread 1 on CPU 0: machine check"),
+        ("fault-on 1", 134, "on CPU 1: null pointer dereference"),
+        ("fault-on 3", 134, "on CPU 3: null pointer dereference"),
+        ("panic-on 3", 134, "on CPU 3 aborted"),
     ] {
-        let outcome = faults(&[what])
+        let outcome = Boot::app("faults")
+            .args(what.split(' '))
             .run()
             .status(status)
             .says_once("dolmen: fatal: ");
@@ -85,6 +92,13 @@ fn what_ends_a_run_gives_one_sentence_and_the_right_status() {
         .says("was asked for");
     let exit = faults(&["exit3"]).run().status(3);
     assert_eq!(exit.report.error, None);
+}
+
+#[test]
+fn a_processor_that_shuts_down_is_no_success() {
+    let outcome = faults(&["triple"]).run().status(status::NO_RECORD);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("without an exit record"), "{error}");
 }
 
 #[test]

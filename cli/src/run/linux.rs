@@ -90,8 +90,12 @@ fn notes(spec: &RunSpec, available: usize, thp_setting: Option<&str>) -> Vec<Str
     if spec.mem_bytes.is_some() {
         notes.push("--mem has no meaning on linux".to_owned());
     }
-    if spec.cpu_model.is_some() {
-        notes.push("--cpu has no meaning on linux: the machine's own CPUs are used".to_owned());
+    for (option, given) in [("--cpu", &spec.cpu_model), ("--machine", &spec.machine)] {
+        if given.is_some() {
+            notes.push(format!(
+                "{option} has no meaning on linux: this machine is used"
+            ));
+        }
     }
     if spec.thp == Thp::Always && !thp_setting.is_some_and(|s| s.contains("[always]")) {
         notes.push(match thp_setting {

@@ -10,6 +10,8 @@ const FAR: u32 = 20;
 #[derive(Debug, Clone)]
 pub(super) struct Machine<'a> {
     pub(super) cpus: u32,
+    /// One of QEMU's machines; `None` for its default.
+    pub(super) machine: Option<&'a str>,
     /// One of QEMU's models, with or without changes to its features.
     pub(super) cpu_model: &'a str,
     pub(super) nodes: u32,
@@ -39,6 +41,9 @@ impl Machine<'_> {
         .map(str::to_owned)
         .to_vec();
         let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
+        if let Some(machine) = self.machine {
+            option("-machine", machine.to_owned());
+        }
         option("-cpu", self.cpu_model.to_owned());
         option("-smp", self.cpus.to_string());
         option("-m", format!("{}M", self.mem_bytes / MIB));
@@ -105,6 +110,7 @@ mod tests {
     fn machine(cpus: u32, nodes: u32, mebibytes: u64) -> Machine<'static> {
         Machine {
             cpus,
+            machine: Some("q35"),
             cpu_model: "EPYC,-xsave",
             nodes,
             mem_bytes: mebibytes * MIB,
@@ -128,6 +134,7 @@ mod tests {
         assert_eq!(values(&machine, "-m"), ["512M"]);
         assert_eq!(values(&machine, "-smp"), ["4"]);
         assert_eq!(values(&machine, "-cpu"), ["EPYC,-xsave"]);
+        assert_eq!(values(&machine, "-machine"), ["q35"]);
         assert!(values(&machine, "-numa").is_empty());
         assert_eq!(values(&machine, "-append"), ["thp=never -- a,b 'c d'"]);
     }

@@ -41,6 +41,7 @@ pub(super) fn run(
     let command_line = command_line(spec);
     let machine = Machine {
         cpus: spec.cpus,
+        machine: spec.machine.as_deref(),
         cpu_model: spec.cpu_model.as_deref().unwrap_or(DEFAULT_CPU_MODEL),
         nodes: spec.nodes,
         mem_bytes: spec.memory(),
