@@ -102,6 +102,16 @@ fn a_processor_that_shuts_down_is_no_success() {
 }
 
 #[test]
+fn an_image_that_faults_at_once_is_told_by_the_loader() {
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = Boot::broken_at_its_entry("hello", &directory.path().join("image"))
+        .run()
+        .status(1);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("exception 6 (error code 0x0"), "{error}");
+}
+
+#[test]
 fn memory_runs_out_without_harm() {
     for thp in [Thp::Never, Thp::Always] {
         faults(&["oom"])

@@ -9,6 +9,7 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector
 use x86_64::structures::tss::TaskStateSegment;
 
 use crate::cpu::local::stack;
+use crate::sync::Once;
 
 /// Interrupt stack for device interrupts and interprocessor interrupts.
 pub(crate) const IST_INTERRUPT: u16 = 0;
@@ -33,6 +34,25 @@ pub(crate) struct Descriptors {
     code: SegmentSelector,
     data: SegmentSelector,
     task: SegmentSelector,
+}
+
+/// The segments of the processor that boots, until its [`Descriptors`] exist.
+static EARLY: Once<GlobalDescriptorTable> = Once::new();
+
+/// Loads segments that lie in the image: the loader's table is gone with its page tables.
+pub(crate) fn load_early() {
+    let mut gdt = GlobalDescriptorTable::new();
+    let code = gdt.append(Descriptor::kernel_code_segment());
+    let data = gdt.append(Descriptor::kernel_data_segment());
+    EARLY.set(gdt);
+    EARLY.get().expect("just set").load();
+    // SAFETY: the table just loaded has these selectors, and lives for ever.
+    unsafe {
+        CS::set_reg(code);
+        SS::set_reg(data);
+        DS::set_reg(data);
+        ES::set_reg(data);
+    }
 }
 
 impl Descriptors {

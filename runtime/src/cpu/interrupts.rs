@@ -79,6 +79,7 @@ pub(crate) fn load_early() {
         stub: early_stub_address,
         stacks: false,
     };
+    gdt::load_early();
     EARLY_TABLE.set(gates.exceptions());
     // SAFETY: the table is in a static and never changes once it is built.
     unsafe { EARLY_TABLE.get().expect("just set").load_unsafe() };
