@@ -60,9 +60,9 @@ pub(crate) struct Settings {
 static SETTINGS: Once<Settings> = Once::new();
 static MAIN_STARTED: AtomicU64 = AtomicU64::new(0);
 
-/// What was decided at boot.
-pub(crate) fn settings() -> &'static Settings {
-    SETTINGS.get().expect("set before anything can end the run")
+/// What was decided at boot, once it is.
+pub(crate) fn settings() -> Option<&'static Settings> {
+    SETTINGS.get()
 }
 
 /// Where the image is loaded, first address and first address behind.
@@ -375,7 +375,7 @@ unsafe extern "C" {
 
 /// The first function of the main thread.
 extern "C" fn main_thread(_: usize) {
-    let args = &settings().args;
+    let args = &settings().expect("set before there are threads").args;
     let program = core::iter::once(String::from("dolmen"));
     let (arguments, argc) = strings(program.chain(args.app_args.iter().cloned()));
     let (environment, _) = strings(
