@@ -48,8 +48,15 @@ pub fn ends(platform: Platform) {
         ("panic-main", 134, "thread 1 on CPU 0 aborted"),
         ("panic-secondary", 134, "aborted"),
         ("abort", 134, "thread 1 on CPU 0 aborted"),
+        ("nmi", 134, "thread 1 on CPU 0: non-maskable interrupt"),
+        ("machine-check", 134, "thread 1 on CPU 0: machine check"),
+        ("fault-on 1", 134, "on CPU 1: null pointer dereference"),
+        ("fault-on 3", 134, "on CPU 3: null pointer dereference"),
+        ("panic-on 3", 134, "on CPU 3 aborted"),
     ] {
-        let outcome = faults(platform, &[what])
+        let outcome = Boot::app("faults")
+            .platform(platform)
+            .args(what.split(' '))
             .run()
             .status(status)
             .says_once("dolmen: fatal: ");

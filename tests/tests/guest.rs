@@ -1,6 +1,7 @@
 //! Applications on one machine of four processors: what they print, report and exit with.
 
 use dolmen_cli::image::FileMapping;
+use dolmen_cli::report::status;
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_tests::cases::{self, no_frame_is_lost};
 use dolmen_tests::{Boot, spark98};
@@ -47,6 +48,23 @@ fn clocks_threads_and_memory_do_their_work() {
 #[test]
 fn what_ends_a_run_gives_one_sentence_and_the_right_status() {
     cases::ends(Platform::Qemu);
+}
+
+#[test]
+fn a_processor_that_shuts_down_is_no_success() {
+    let outcome = faults(&["triple"]).run().status(status::NO_RECORD);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("without an exit record"), "{error}");
+}
+
+#[test]
+fn an_image_that_faults_at_once_is_told_by_the_loader() {
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = Boot::broken_at_its_entry("hello", &directory.path().join("image"))
+        .run()
+        .status(1);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("exception 6 (error code 0x0"), "{error}");
 }
 
 #[test]

@@ -83,6 +83,13 @@ fn notes(spec: &RunSpec, available: usize, thp_setting: Option<&str>) -> Vec<Str
     if spec.mem_bytes.is_some() {
         notes.push("--mem has no meaning on linux".to_owned());
     }
+    for (option, given) in [("--cpu", &spec.cpu_model), ("--machine", &spec.machine)] {
+        if given.is_some() {
+            notes.push(format!(
+                "{option} has no meaning on linux: this machine is used"
+            ));
+        }
+    }
     if spec.thp == Thp::Always && !thp_setting.is_some_and(|s| s.contains("[always]")) {
         notes.push(match thp_setting {
             Some(setting) => format!(
@@ -305,13 +312,15 @@ mod tests {
     fn what_linux_cannot_do_is_noted() {
         let spec = RunSpec {
             cpus: 8,
+            cpu_model: Some("qemu64".to_owned()),
             nodes: 2,
             thp: Thp::Always,
             ..RunSpec::default()
         };
         let all = notes(&spec, 2, Some("always [madvise] never\n"));
-        assert_eq!(all.len(), 3, "{all:?}");
-        assert!(all[2].contains("echo always"));
+        assert_eq!(all.len(), 4, "{all:?}");
+        assert!(all[2].contains("--cpu has no meaning"));
+        assert!(all[3].contains("echo always"));
         assert!(notes(&RunSpec::default(), 4, Some("[always] madvise never")).is_empty());
     }
 }

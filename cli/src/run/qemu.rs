@@ -22,6 +22,9 @@ use crate::spec::RunSpec;
 const LOADER: &str = "loader";
 const IMAGE: &str = "image";
 
+/// The processor with all that QEMU can emulate.
+const DEFAULT_CPU_MODEL: &str = "max";
+
 pub(super) fn run(
     image: &Image,
     spec: &RunSpec,
@@ -33,6 +36,8 @@ pub(super) fn run(
     let command_line = command_line(spec);
     let machine = Machine {
         cpus: spec.cpus,
+        machine: spec.machine.as_deref(),
+        cpu_model: spec.cpu_model.as_deref().unwrap_or(DEFAULT_CPU_MODEL),
         nodes: spec.nodes,
         mem_bytes: spec.memory(),
         loader: LOADER,

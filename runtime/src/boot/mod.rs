@@ -29,7 +29,7 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::cpu::features::Features;
 use crate::cpu::local::Local;
-use crate::cpu::{apic, clock, fpu, interrupts, local, thread_pointer};
+use crate::cpu::{apic, clock, fpu, interrupts, local, machine_check, thread_pointer};
 use crate::dev::{pic, terminal, uhyve};
 use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
@@ -60,9 +60,9 @@ pub(crate) struct Settings {
 static SETTINGS: Once<Settings> = Once::new();
 static MAIN_STARTED: AtomicU64 = AtomicU64::new(0);
 
-/// What was decided at boot.
-pub(crate) fn settings() -> &'static Settings {
-    SETTINGS.get().expect("set before anything can end the run")
+/// What was decided at boot, once it is.
+pub(crate) fn settings() -> Option<&'static Settings> {
+    SETTINGS.get()
 }
 
 /// Where the image is loaded, first address and first address behind.
@@ -95,6 +95,7 @@ pub(crate) fn run_ticks_since(start: u64) -> u64 {
 /// Sets the machine up and starts the application.
 pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     clock::mark_entry();
+    interrupts::load_early();
     kernel_heap::begin();
     let info = BootInfo::from(*raw);
     if let PlatformInfo::Uhyve { .. } = info.platform_info {
@@ -163,6 +164,8 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     pic::mask();
     interrupts::build();
     load_descriptors(boot_cpu);
+    machine_check::enable(&features);
+    apic::accept_nmi();
     fpu::enable(&features);
     thread_pointer::enable(&features);
     sched::become_idle_context();
@@ -372,7 +375,7 @@ unsafe extern "C" {
 
 /// The first function of the main thread.
 extern "C" fn main_thread(_: usize) {
-    let args = &settings().args;
+    let args = &settings().expect("set before there are threads").args;
     let program = core::iter::once(String::from("dolmen"));
     let (arguments, argc) = strings(program.chain(args.app_args.iter().cloned()));
     let (environment, _) = strings(
