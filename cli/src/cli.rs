@@ -84,7 +84,8 @@ pub struct RunOptions {
     /// End a run after so many seconds, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub timeout: Option<Duration>,
-    /// Let the application see a file of this host; files named in its arguments it sees anyway
+    /// Let the application see a file or folder of this host; what it writes there is on the host.
+    /// Files named in its arguments it sees anyway, to read
     #[arg(long = "file", value_name = "HOST:GUEST")]
     pub files: Vec<FileMapping>,
     /// Set a variable in the application's environment

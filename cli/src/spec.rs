@@ -160,7 +160,7 @@ pub struct RunSpec {
     pub numa: Numa,
     /// The run is ended after this time.
     pub timeout: Option<Duration>,
-    /// Host files that the application sees.
+    /// Files and folders of the host that the application sees.
     pub files: Vec<FileMapping>,
     /// Variables of the application's environment, `NAME=VALUE`.
     pub env: Vec<String>,

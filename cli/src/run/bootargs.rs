@@ -3,9 +3,11 @@
 use crate::spec::RunSpec;
 
 /// Words for the kernel, `--`, and the application's arguments, quoted like a shell's where needed.
-pub(super) fn command_line(spec: &RunSpec) -> String {
+/// `more` are words of the platform's.
+pub(super) fn command_line(spec: &RunSpec, more: &[String]) -> String {
     let mut words = vec![format!("thp={}", spec.thp), "report".to_owned()];
     words.extend(spec.env.iter().map(|variable| format!("env={variable}")));
+    words.extend(more.iter().cloned());
     words.push("--".to_owned());
     words.extend(spec.args.iter().cloned());
     shell_words::join(words)
@@ -17,12 +19,13 @@ mod tests {
     use crate::spec::Thp;
 
     fn line(args: &[&str], env: &[&str]) -> String {
-        command_line(&RunSpec {
+        let spec = RunSpec {
             thp: Thp::Never,
             args: args.iter().map(|&a| a.to_owned()).collect(),
             env: env.iter().map(|&a| a.to_owned()).collect(),
             ..RunSpec::default()
-        })
+        };
+        command_line(&spec, &[])
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod os;
 mod prepare;
 mod qemu;
 mod records;
+mod shares;
 
 pub use console::{Console, Sink};
 pub use prepare::{App, Image, Prepared, Process, Tool, build_image, check_platform, prepare};

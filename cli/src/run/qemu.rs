@@ -12,8 +12,9 @@ use super::bootargs::command_line;
 use super::machine::Machine;
 use super::os::{Start, arrange};
 use super::prepare::Image;
+use super::shares::Shares;
 use super::{Console, Filter};
-use crate::image::{collect_files, pack};
+use crate::image::{ImageKind, collect_files, pack};
 use crate::report::{RunReport, status};
 use crate::spec::RunSpec;
 
@@ -33,9 +34,11 @@ pub(super) fn run(
     console: &mut Console,
     report: &mut RunReport,
 ) -> Result<()> {
+    let shares = Shares::new(&spec.files)?;
+    shares.check(&image.qemu)?;
     let directory = RunDirectory::new()?;
     lay_out(image, spec, &directory.path)?;
-    let command_line = command_line(spec);
+    let command_line = command_line(spec, &shares.words);
     let machine = Machine {
         cpus: spec.cpus,
         nodes: spec.nodes,
@@ -47,6 +50,7 @@ pub(super) fn run(
     let mut command = Command::new(&image.qemu);
     command
         .args(machine.arguments())
+        .args(shares.arguments()?)
         .current_dir(&directory.path)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -70,16 +74,19 @@ pub(super) fn run(
 /// Puts the loader and the image, packed with the files it needs, where QEMU starts.
 fn lay_out(image: &Image, spec: &RunSpec, directory: &Path) -> Result<()> {
     let here = std::env::current_dir().context("the current directory is gone")?;
-    let files = collect_files(&here, &spec.files, &spec.args)?;
+    let files = collect_files(&here, &spec.files, &spec.args);
     let link = |from: &Path, name: &str| {
         std::os::unix::fs::symlink(from, directory.join(name))
             .with_context(|| format!("cannot link {}", from.display()))
     };
     link(&image.loader, LOADER)?;
-    if files.is_empty() {
+    // An image that is no archive has nothing that could hide a mapped file.
+    let hides_nothing = spec.files.is_empty() || image.kind == ImageKind::Application;
+    if files.is_empty() && hides_nothing {
         return link(&image.file, IMAGE);
     }
-    pack(&image.file, image.kind, &files, &directory.join(IMAGE))
+    let output = directory.join(IMAGE);
+    pack(&image.file, image.kind, &files, &spec.files, &output)
 }
 
 /// Why following a machine's output ended.
