@@ -8,11 +8,9 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cpu::local;
-use crate::dev::serial;
+use crate::dev::terminal;
 
 const RECORD_SEPARATOR: u8 = 0x1e;
-/// Bytes sent with interrupts off at a time: what the port's buffer takes at once.
-const CHUNK_BYTES: usize = 16;
 
 static RECORDS: AtomicBool = AtomicBool::new(false);
 /// Whose turn it is to write. Held longer than a spin lock may be, so a waiter gives way.
@@ -61,9 +59,7 @@ pub(crate) fn write(bytes: &[u8]) {
 pub(crate) fn write_all(slices: &[&[u8]]) {
     let _turn = Turn::take();
     for bytes in slices {
-        for chunk in bytes.chunks(CHUNK_BYTES) {
-            serial::write(chunk);
-        }
+        terminal::write(bytes);
     }
 }
 
@@ -96,7 +92,7 @@ impl ReportConsole {
     /// Writes a record, if records are asked for.
     pub(crate) fn record(&mut self, arguments: fmt::Arguments<'_>) {
         if RECORDS.load(Ordering::Relaxed) {
-            serial::write_for_report(&[RECORD_SEPARATOR]);
+            terminal::write_for_report(&[RECORD_SEPARATOR]);
             let _ = writeln!(self, "{arguments}");
         }
     }
@@ -104,7 +100,7 @@ impl ReportConsole {
 
 impl Write for ReportConsole {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        serial::write_for_report(text.as_bytes());
+        terminal::write_for_report(text.as_bytes());
         Ok(())
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn exit(status: i32) -> ! {
 
 fn leave(status: i32) -> ! {
     ReportConsole.record(format_args!("{{\"dolmen\":\"exit\",\"status\":{status}}}"));
-    exit_machine(status as u32)
+    exit_machine(status)
 }
 
 /// Ends the run because the application gave up.

@@ -18,8 +18,9 @@ const VERSION: &[u8] = b"9P2000.L";
 const MAX_MESSAGE_BYTES: u32 = 128 << 10;
 /// Room for the longest request beside writing: a walk along as many of the longest names as fit.
 const MIN_MESSAGE_BYTES: u32 = 8 << 10;
-/// Bytes around the data of reading, writing and listing at most: header, file, position, count.
-const OVERHEAD_BYTES: usize = HEADER_BYTES + 4 + 8 + 4;
+/// Bytes in front of the data of a write: header, file, position, count. Reading and listing have
+/// fewer.
+const DATA_OFFSET: usize = HEADER_BYTES + 4 + 8 + 4;
 /// Stands for no file, and for no user or group: the host takes its own.
 pub(crate) const NONE: u32 = u32::MAX;
 /// Every attribute that `stat` has.
@@ -178,7 +179,12 @@ impl<T: Transport> Client<T> {
 
     /// Bytes of data that fit into one message.
     pub(crate) fn data_bytes(&self) -> usize {
-        self.request.len() - OVERHEAD_BYTES
+        self.request.len() - DATA_OFFSET
+    }
+
+    /// The place of so many of these bytes in a write that is to be made.
+    pub(crate) fn data_place(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.request[DATA_OFFSET..][..bytes]
     }
 
     pub(crate) fn file(&mut self, id: OpenId) -> Result<&mut OpenFile, Error> {

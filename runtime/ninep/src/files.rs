@@ -127,44 +127,61 @@ impl<T: Transport> Client<T> {
         Ok(())
     }
 
-    /// `read(2)`: fills the buffer unless the file ends before.
-    pub fn read(&mut self, id: OpenId, buffer: &mut [u8]) -> Result<usize, Error> {
+    /// `read(2)` of up to `bytes` bytes: all of them, unless the file ends before.
+    ///
+    /// They go to `take`, piece by piece: where each is to stand, counted from the first byte, and
+    /// the bytes. It returns how many it took; less than there are, or an error number, ends the
+    /// call, like any error with what was taken before.
+    pub fn read(
+        &mut self,
+        id: OpenId,
+        bytes: usize,
+        mut take: impl FnMut(usize, &[u8]) -> Result<usize, i32>,
+    ) -> Result<usize, Error> {
         let file = self.file(id)?;
         if file.qid.is_directory() {
             return Err(Error::Errno(errno::EISDIR));
         }
         let (fid, position) = (file.fid, file.position);
-        let done = pieces(buffer.len(), self.data_bytes(), |done, asked| {
+        let done = pieces(bytes, self.data_bytes(), |done, asked| {
             let mut reply = self.call(Kind::Read, |request| {
                 request.u32(fid.0);
                 request.u64(position + done as u64);
                 request.u32(asked as u32);
             })?;
-            let data = reply.data(asked)?;
-            buffer[done..][..data.len()].copy_from_slice(data);
-            Ok(data.len())
+            take(done, reply.data(asked)?).map_err(Error::Errno)
         })?;
         self.file(id)?.position += done as u64;
         Ok(done)
     }
 
-    /// `write(2)`: all bytes, unless the host fails after some.
-    pub fn write(&mut self, id: OpenId, bytes: &[u8]) -> Result<usize, Error> {
+    /// `write(2)` of `bytes` bytes: all of them, unless the host fails after some.
+    ///
+    /// They come from `give`, piece by piece: it is told where the piece stands, counted from the
+    /// first byte, and fills it. It returns how many bytes it gave; less than asked for, or an
+    /// error number, ends the call, like any error with what was written before.
+    pub fn write(
+        &mut self,
+        id: OpenId,
+        bytes: usize,
+        mut give: impl FnMut(usize, &mut [u8]) -> Result<usize, i32>,
+    ) -> Result<usize, Error> {
         let (fid, appends) = (self.file(id)?.fid, self.file(id)?.appends);
         if appends {
             let end = self.size(fid)?;
             self.file(id)?.position = end;
         }
         let position = self.file(id)?.position;
-        let done = pieces(bytes.len(), self.data_bytes(), |done, asked| {
+        let done = pieces(bytes, self.data_bytes(), |done, asked| {
+            let given = give(done, self.data_place(asked)).map_err(Error::Errno)?;
             let mut reply = self.call(Kind::Write, |request| {
                 request.u32(fid.0);
                 request.u64(position + done as u64);
-                request.u32(asked as u32);
-                request.bytes(&bytes[done..][..asked]);
+                request.u32(given as u32);
+                request.skip(given);
             })?;
             let count = reply.u32()? as usize;
-            if count > asked {
+            if count > given {
                 return Err(Error::Protocol("it wrote more than it was given"));
             }
             Ok(count)

@@ -21,11 +21,27 @@ fn names(text: &str) -> Vec<&[u8]> {
 /// Words for what the tests call most.
 trait Short {
     fn open_at(&mut self, path: &str, flags: i32) -> Result<OpenId, Error>;
+    fn read_to(&mut self, id: OpenId, buffer: &mut [u8]) -> Result<usize, Error>;
+    fn write_from(&mut self, id: OpenId, bytes: &[u8]) -> Result<usize, Error>;
 }
 
 impl<T: Transport> Short for Client<T> {
     fn open_at(&mut self, path: &str, flags: i32) -> Result<OpenId, Error> {
         self.open(&names(path), flags, 0o777)
+    }
+
+    fn read_to(&mut self, id: OpenId, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.read(id, buffer.len(), |at, piece| {
+            buffer[at..][..piece.len()].copy_from_slice(piece);
+            Ok(piece.len())
+        })
+    }
+
+    fn write_from(&mut self, id: OpenId, bytes: &[u8]) -> Result<usize, Error> {
+        self.write(id, bytes.len(), |at, piece| {
+            piece.copy_from_slice(&bytes[at..][..piece.len()]);
+            Ok(piece.len())
+        })
     }
 }
 

@@ -77,6 +77,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
+    /// Takes in bytes that are in their place already.
+    pub(crate) fn skip(&mut self, bytes: usize) {
+        match self.used.checked_add(bytes) {
+            Some(end) if end <= self.buffer.len() => self.used = end,
+            _ => self.overflown = true,
+        }
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         match self.buffer.get_mut(self.used..self.used + bytes.len()) {
             Some(place) => {

@@ -1,7 +1,7 @@
 //! From the loader's hand-over to the application's first instruction.
 
 mod image;
-mod smp;
+pub(crate) mod smp;
 pub(crate) mod tls;
 
 use alloc::ffi::CString;
@@ -30,7 +30,7 @@ use x86_64::structures::paging::PhysFrame;
 use crate::cpu::features::Features;
 use crate::cpu::local::Local;
 use crate::cpu::{apic, clock, fpu, interrupts, local, thread_pointer};
-use crate::dev::{pic, serial};
+use crate::dev::{pic, terminal, uhyve};
 use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
 use crate::sched::thread::Entry;
@@ -97,7 +97,10 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     clock::mark_entry();
     kernel_heap::begin();
     let info = BootInfo::from(*raw);
-    serial::open(info.hardware_info.serial_port_base.map(|port| port.get()));
+    if let PlatformInfo::Uhyve { .. } = info.platform_info {
+        uhyve::announce();
+    }
+    terminal::open(info.hardware_info.serial_port_base.map(|port| port.get()));
     let features = Features::detect();
     direct::configure(&features);
 
@@ -112,6 +115,12 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     tree.reservations
         .push(PhysicalRange::new(image.start, image.end));
     tree.reservations.extend(tree.initrd);
+    if uhyve::is_present() {
+        // Processors that wait in the entry still use the page tables below the image.
+        let start = info.hardware_info.phys_addr_range.start;
+        tree.reservations
+            .push(PhysicalRange::new(start, image.start));
+    }
 
     let first_look = Machine::describe(&tree, None, 0, LIMITS)
         .unwrap_or_else(|error| refuse(format_args!("{error}")));
@@ -158,7 +167,7 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     thread_pointer::enable(&features);
     sched::become_idle_context();
 
-    clock::calibrate(told_frequency(&info, &tree));
+    clock::calibrate(told_frequency(&info, &tree), told_time(&info));
     apic::calibrate_timer();
     entropy::seed(&features);
     start_memory_manager(&machine, &args);
@@ -181,7 +190,11 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         args,
     });
     interrupts::go_online();
-    smp::start_all();
+    smp::start_all(if uhyve::is_present() {
+        smp::Others::Parked
+    } else {
+        smp::Others::InReset
+    });
 
     MAIN_STARTED.store(clock::ticks(), Ordering::Relaxed);
     for local in local::all() {
@@ -268,6 +281,14 @@ fn told_frequency(info: &BootInfo, tree: &BootTree) -> Option<u64> {
         _ => None,
     };
     told.or(tree.tsc_khz.map(u64::from))
+}
+
+/// Nanoseconds since 1970 when the machine was started.
+fn told_time(info: &BootInfo) -> Option<u64> {
+    match info.platform_info {
+        PlatformInfo::Uhyve { boot_time, .. } => boot_time.unix_timestamp_nanos().try_into().ok(),
+        _ => None,
+    }
 }
 
 fn start_memory_manager(machine: &Machine, args: &BootArgs) {

@@ -1,6 +1,6 @@
 //! Time: the time stamp counter, calibrated once, and the real-time clock at boot.
 
-use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use raw_cpuid::CpuId;
 use x86_64::instructions::port::Port;
@@ -12,8 +12,8 @@ use crate::fatal::refuse;
 static FREQUENCY_KHZ: AtomicU64 = AtomicU64::new(0);
 /// The counter when the kernel was entered.
 static AT_ENTRY: AtomicU64 = AtomicU64::new(0);
-/// Seconds since 1970 when the counter read `AT_REALTIME`.
-static REALTIME_SECONDS: AtomicI64 = AtomicI64::new(0);
+/// Nanoseconds since 1970 when the counter read `AT_REALTIME`: good until the year 2554.
+static REALTIME: AtomicU64 = AtomicU64::new(0);
 static AT_REALTIME: AtomicU64 = AtomicU64::new(0);
 
 const PIT_HZ: u64 = 1_193_182;
@@ -35,15 +35,20 @@ pub(crate) fn mark_entry() {
 }
 
 /// Finds the counter's frequency: from the boot information if it has one, else from CPUID leaf
-/// 0x15, else by measuring against the PIT. Then reads the real-time clock.
-pub(crate) fn calibrate(told_khz: Option<u64>) {
+/// 0x15, else by measuring against the PIT. `boot_time`, in nanoseconds since 1970, is the time at
+/// the kernel's entry if the boot information tells it; else the real-time clock is read.
+pub(crate) fn calibrate(told_khz: Option<u64>, boot_time: Option<u64>) {
     let khz = told_khz
         .filter(|&khz| khz > 0)
         .or_else(frequency_from_cpuid)
         .unwrap_or_else(measure_against_pit);
     FREQUENCY_KHZ.store(khz, Ordering::Relaxed);
-    REALTIME_SECONDS.store(rtc::seconds_since_1970(), Ordering::Relaxed);
-    AT_REALTIME.store(ticks(), Ordering::Relaxed);
+    let (time, at) = match boot_time {
+        Some(nanos) => (nanos, entry_ticks()),
+        None => (rtc::seconds_since_1970() * 1_000_000_000, ticks()),
+    };
+    REALTIME.store(time, Ordering::Relaxed);
+    AT_REALTIME.store(at, Ordering::Relaxed);
 }
 
 fn frequency_from_cpuid() -> Option<u64> {
@@ -111,9 +116,12 @@ pub(crate) fn entry_ticks() -> u64 {
 
 /// Seconds and nanoseconds since 1970.
 pub(crate) fn realtime() -> (i64, u32) {
-    let nanos = nanos_from_ticks(ticks().saturating_sub(AT_REALTIME.load(Ordering::Relaxed)));
-    let seconds = REALTIME_SECONDS.load(Ordering::Relaxed) + (nanos / 1_000_000_000) as i64;
-    (seconds, (nanos % 1_000_000_000) as u32)
+    let since = nanos_from_ticks(ticks().saturating_sub(AT_REALTIME.load(Ordering::Relaxed)));
+    let nanos = REALTIME.load(Ordering::Relaxed).saturating_add(since);
+    (
+        (nanos / 1_000_000_000) as i64,
+        (nanos % 1_000_000_000) as u32,
+    )
 }
 
 /// Waits without giving the processor up. For set-up only.

@@ -4,5 +4,7 @@ pub(crate) mod exit;
 mod pci;
 pub(crate) mod pic;
 pub(crate) mod rtc;
-pub(crate) mod serial;
+mod serial;
+pub(crate) mod terminal;
+pub(crate) mod uhyve;
 pub(crate) mod virtio_9p;

@@ -41,7 +41,7 @@ fn stable() -> [u8; 6] {
 }
 
 /// Seconds since 1970-01-01, 00:00:00 UTC, by the real-time clock, which is taken to run in UTC.
-pub(crate) fn seconds_since_1970() -> i64 {
+pub(crate) fn seconds_since_1970() -> u64 {
     let mut time = stable();
     let status = register(STATUS_B);
     let afternoon = status & HOURS_24 == 0 && time[2] & 0x80 != 0;
@@ -55,7 +55,9 @@ pub(crate) fn seconds_since_1970() -> i64 {
         time[2] = time[2] % 12 + if afternoon { 12 } else { 0 };
     }
     let [second, minute, hour, day, month, year] = time.map(i64::from);
-    days_since_1970(2000 + year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
+    let days = days_since_1970(2000 + year, month, day);
+    // A broken clock shows any month and hour, but the year lies in this century.
+    (days * 86_400 + hour * 3600 + minute * 60 + second).unsigned_abs()
 }
 
 /// Days from 1970-01-01 in the proleptic Gregorian calendar (H. Hinnant, "chrono-compatible

@@ -8,6 +8,9 @@ use crate::sync::SpinLock;
 /// I/O port of the first serial port, where the boot information names none.
 const DEFAULT_PORT: u16 = 0x3f8;
 
+/// Bytes sent with interrupts off at a time: what the port's buffer takes at once.
+const CHUNK_BYTES: usize = 16;
+
 static PORT: SpinLock<Option<Uart16550<PioBackend>>> = SpinLock::new(None);
 
 /// Opens the serial port at I/O address `port`. Without one, output goes nowhere.
@@ -23,8 +26,10 @@ pub(crate) fn open(port: Option<u16>) {
 
 /// Sends all bytes.
 pub(crate) fn write(bytes: &[u8]) {
-    if let Some(uart) = PORT.lock().as_mut() {
-        uart.send_bytes_exact(bytes);
+    for chunk in bytes.chunks(CHUNK_BYTES) {
+        if let Some(uart) = PORT.lock().as_mut() {
+            uart.send_bytes_exact(chunk);
+        }
     }
 }
 

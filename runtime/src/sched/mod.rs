@@ -241,13 +241,16 @@ fn begin(next: Arc<Thread>) {
 /// Arms this processor's timer for whatever comes first. Interrupts are off.
 fn arm_timer() {
     let scheduler = &local::this().scheduler;
-    let timeout = scheduler.timers.lock().earliest();
     let contended = !scheduler.ready.lock().is_empty();
-    let slice = contended.then(|| scheduler.slice_end.load(Ordering::Relaxed));
-    match (timeout, slice) {
-        (Some(timeout), Some(slice)) => apic::arm_timer(timeout.min(slice)),
-        (Some(deadline), None) | (None, Some(deadline)) => apic::arm_timer(deadline),
-        (None, None) => apic::disarm_timer(),
+    arm_for(contended.then(|| scheduler.slice_end.load(Ordering::Relaxed)));
+}
+
+/// Arms this processor's timer for the first timeout or for `slice_end`, if that comes first.
+fn arm_for(slice_end: Option<u64>) {
+    let timeout = local::this().scheduler.timers.lock().earliest();
+    match timeout.into_iter().chain(slice_end).min() {
+        Some(deadline) => apic::arm_timer(deadline),
+        None => apic::disarm_timer(),
     }
 }
 
@@ -264,8 +267,13 @@ pub(crate) fn on_timer() {
     let contended = !scheduler.ready.lock().is_empty();
     if contended && now >= scheduler.slice_end.load(Ordering::Relaxed) {
         local::request_reschedule();
+        // A slice that is over must not be waited for again: with a deadline in the past the timer
+        // would fire before the interrupted code, an idle processor's or one that cannot be
+        // preempted, has executed another instruction. The next thread arms it for its own slice.
+        arm_for(None);
+    } else {
+        arm_timer();
     }
-    arm_timer();
 }
 
 /// Another processor put a thread into this one's empty run queue.

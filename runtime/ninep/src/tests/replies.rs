@@ -108,7 +108,7 @@ fn a_device_that_fails_is_an_input_output_error() {
     });
     assert_eq!(dead.map(|_| ()), Err(Error::Device));
     let (mut client, id) = opened(FILE, vec![None]);
-    assert_eq!(client.read(id, &mut [0]), Err(Error::Device));
+    assert_eq!(client.read_to(id, &mut [0]), Err(Error::Device));
     assert_eq!(Error::Device.errno(), EIO);
 }
 
@@ -145,7 +145,7 @@ fn wrong_heads_are_refused() {
         ("nothing", Vec::new()),
     ] {
         let (mut client, id) = opened(FILE, vec![Some(bad)]);
-        let read = client.read(id, &mut [0]);
+        let read = client.read_to(id, &mut [0]);
         assert!(matches!(read, Err(Error::Protocol(_))), "{what}: {read:?}");
     }
 }
@@ -153,11 +153,11 @@ fn wrong_heads_are_refused() {
 #[test]
 fn counts_beyond_what_was_asked_for_are_refused() {
     let (mut reader, id) = opened(FILE, vec![answer(Kind::Read, &data(5, b"12345"))]);
-    assert_eq!(errno(reader.read(id, &mut [0; 4])), EIO);
+    assert_eq!(errno(reader.read_to(id, &mut [0; 4])), EIO);
     let (mut reader, id) = opened(FILE, vec![answer(Kind::Read, &data(4, b"12"))]);
-    assert_eq!(errno(reader.read(id, &mut [0; 4])), EIO);
+    assert_eq!(errno(reader.read_to(id, &mut [0; 4])), EIO);
     let (mut writer, id) = opened(FILE, vec![answer(Kind::Write, &5u32.to_le_bytes())]);
-    assert_eq!(errno(writer.write(id, b"1234")), EIO);
+    assert_eq!(errno(writer.write_from(id, b"1234")), EIO);
     for count in [0u16, 2, u16::MAX] {
         let mut walked = count.to_le_bytes().to_vec();
         walked.extend([qid(FILE); 2].concat());
@@ -180,10 +180,10 @@ fn short_replies_end_a_call_and_failures_after_some_bytes_too() {
         ],
     );
     let mut buffer = vec![0; 10_000];
-    assert_eq!(client.read(id, &mut buffer), Ok(3));
-    assert_eq!(client.read(id, &mut buffer), Ok(8192 - 23));
-    assert_eq!(client.read(id, &mut buffer), Err(Error::Errno(EIO)));
-    assert_eq!(client.write(id, b"1234"), Ok(2));
+    assert_eq!(client.read_to(id, &mut buffer), Ok(3));
+    assert_eq!(client.read_to(id, &mut buffer), Ok(8192 - 23));
+    assert_eq!(client.read_to(id, &mut buffer), Err(Error::Errno(EIO)));
+    assert_eq!(client.write_from(id, b"1234"), Ok(2));
     assert_eq!(
         client.seek(id, 0, hermit_abi::SEEK_CUR),
         Ok(3 + 8192 - 23 + 2)
@@ -283,6 +283,6 @@ fn open_files_run_out_and_come_back() {
     let closed = open.swap_remove(5);
     client.close(closed).unwrap();
     assert_eq!(errno(client.close(closed)), EBADF);
-    assert_eq!(errno(client.read(closed, &mut [0])), EBADF);
+    assert_eq!(errno(client.read_to(closed, &mut [0])), EBADF);
     assert_eq!(client.open_at("x", O_RDONLY), Ok(closed));
 }

@@ -92,7 +92,7 @@ impl Share {
     fn contents(&mut self, path: &str) -> Result<Vec<u8>, crate::Error> {
         let id = self.client.open_at(path, O_RDONLY)?;
         let mut contents = vec![0; 1 << 20];
-        let read = self.client.read(id, &mut contents)?;
+        let read = self.client.read_to(id, &mut contents)?;
         contents.truncate(read);
         self.client.close(id)?;
         Ok(contents)
@@ -142,14 +142,14 @@ fn what_is_written_is_on_the_host_and_read_back() {
             .client
             .open_at(name, O_CREAT | O_TRUNC | O_RDWR)
             .unwrap();
-        assert_eq!(share.client.write(id, &bytes), Ok(size));
+        assert_eq!(share.client.write_from(id, &bytes), Ok(size));
         assert_eq!(share.client.fsync(id), Ok(()));
         assert_eq!(fs::read(share.host(name)).unwrap(), bytes);
         assert_eq!(share.client.seek(id, 0, SEEK_SET), Ok(0));
         let mut back = vec![0; size + 5];
-        assert_eq!(share.client.read(id, &mut back), Ok(size));
+        assert_eq!(share.client.read_to(id, &mut back), Ok(size));
         assert_eq!(back[..size], bytes);
-        assert_eq!(share.client.read(id, &mut back), Ok(0));
+        assert_eq!(share.client.read_to(id, &mut back), Ok(0));
         assert_eq!(share.client.close(id), Ok(()));
         assert_eq!(errno(share.client.close(id)), EBADF);
     }
@@ -162,7 +162,7 @@ fn messages_are_no_longer_than_agreed() {
     let mut share = Share::with_messages_of(8 << 10);
     let bytes = pattern(100_000);
     let id = share.client.open_at("x", O_CREAT | O_RDWR).unwrap();
-    assert_eq!(share.client.write(id, &bytes), Ok(bytes.len()));
+    assert_eq!(share.client.write_from(id, &bytes), Ok(bytes.len()));
     share.client.close(id).unwrap();
     assert_eq!(share.contents("x").unwrap(), bytes);
     assert_eq!(share.seen.longest.get(), 8 << 10);
@@ -206,20 +206,49 @@ fn positions_move_as_posix_says() {
     let id = client.open_at("x", O_RDWR).unwrap();
     let mut two = [0; 2];
     assert_eq!(client.seek(id, -3, SEEK_END), Ok(7));
-    assert_eq!(client.read(id, &mut two), Ok(2));
+    assert_eq!(client.read_to(id, &mut two), Ok(2));
     assert_eq!(&two, b"78");
     assert_eq!(client.seek(id, -8, SEEK_CUR), Ok(1));
-    assert_eq!(client.write(id, b"ab"), Ok(2));
-    assert_eq!(client.read(id, &mut two), Ok(2));
+    assert_eq!(client.write_from(id, b"ab"), Ok(2));
+    assert_eq!(client.read_to(id, &mut two), Ok(2));
     assert_eq!(&two, b"34");
     assert_eq!(errno(client.seek(id, -6, SEEK_CUR)), EINVAL);
     assert_eq!(errno(client.seek(id, i64::MAX, SEEK_END)), EOVERFLOW);
     assert_eq!(errno(client.seek(id, 0, 9)), EINVAL);
     assert_eq!(client.seek(id, 12, SEEK_SET), Ok(12));
-    assert_eq!(client.read(id, &mut two), Ok(0));
-    assert_eq!(client.write(id, b"!"), Ok(1));
+    assert_eq!(client.read_to(id, &mut two), Ok(0));
+    assert_eq!(client.write_from(id, b"!"), Ok(1));
     client.close(id).unwrap();
     assert_eq!(fs::read(share.host("x")).unwrap(), b"0ab3456789\0\0!");
+}
+
+#[test]
+fn memory_that_fails_ends_a_call_with_what_went_over() {
+    let mut share = Share::with_messages_of(8 << 10);
+    let client = &mut share.client;
+    let id = client.open_at("x", O_CREAT | O_RDWR).unwrap();
+    let bytes = pattern(20_000);
+    // Memory that ends at 10000.
+    let mut give = |at: usize, piece: &mut [u8]| {
+        let there = bytes.get(at..10_000).filter(|rest| !rest.is_empty());
+        let there = there.ok_or(EFAULT)?;
+        let count = there.len().min(piece.len());
+        piece[..count].copy_from_slice(&there[..count]);
+        Ok(count)
+    };
+    assert_eq!(client.write(id, 20_000, &mut give), Ok(10_000));
+    assert_eq!(client.seek(id, 0, SEEK_CUR), Ok(10_000));
+    assert_eq!(errno(client.write(id, 1, |_, _| Err(EFAULT))), EFAULT);
+    assert_eq!(client.seek(id, 0, SEEK_SET), Ok(0));
+    let take = |at: usize, piece: &[u8]| match at {
+        0 => Ok(piece.len()),
+        _ => Ok(100),
+    };
+    assert_eq!(client.read(id, 10_000, take), Ok(8192 - 23 + 100));
+    assert_eq!(errno(client.read(id, 1, |_, _| Err(EFAULT))), EFAULT);
+    assert_eq!(client.seek(id, 0, SEEK_CUR), Ok(8192 - 23 + 100));
+    client.close(id).unwrap();
+    assert_eq!(fs::read(share.host("x")).unwrap(), bytes[..10_000]);
 }
 
 #[test]
@@ -227,9 +256,9 @@ fn appending_goes_to_the_end_wherever_the_position_is() {
     let mut share = Share::new();
     fs::write(share.host("x"), "abc").unwrap();
     let id = share.client.open_at("x", O_RDWR | O_APPEND).unwrap();
-    assert_eq!(share.client.write(id, b"de"), Ok(2));
+    assert_eq!(share.client.write_from(id, b"de"), Ok(2));
     assert_eq!(share.client.seek(id, 0, SEEK_SET), Ok(0));
-    assert_eq!(share.client.write(id, b"f"), Ok(1));
+    assert_eq!(share.client.write_from(id, b"f"), Ok(1));
     assert_eq!(share.client.seek(id, 0, SEEK_CUR), Ok(6));
     share.client.close(id).unwrap();
     assert_eq!(fs::read(share.host("x")).unwrap(), b"abcdef");
@@ -258,10 +287,10 @@ fn opening_respects_its_flags() {
     assert_eq!(open("x", O_CREAT | O_RDWR), Ok(()));
     assert_eq!(fs::read(share.host("x")).unwrap(), b"abc");
     let id = share.client.open_at("x", O_RDONLY).unwrap();
-    assert_eq!(errno(share.client.write(id, b"no")), EBADF);
+    assert_eq!(errno(share.client.write_from(id, b"no")), EBADF);
     share.client.close(id).unwrap();
     let id = share.client.open_at("x", O_WRONLY | O_TRUNC).unwrap();
-    assert_eq!(errno(share.client.read(id, &mut [0])), EBADF);
+    assert_eq!(errno(share.client.read_to(id, &mut [0])), EBADF);
     share.client.close(id).unwrap();
     assert_eq!(fs::read(share.host("x")).unwrap(), b"");
     let id = share.client.open_at("new", O_CREAT | O_EXCL | O_WRONLY);
@@ -333,7 +362,7 @@ fn a_listing_comes_in_whole_records() {
     assert_eq!(client.seek(id, 0, SEEK_SET), Ok(0));
     assert_eq!(client.getdents(id, &mut buffer), Ok(72));
     assert_eq!(client.getdents(id, &mut buffer), Ok(24));
-    assert_eq!(errno(client.read(id, &mut [0])), EISDIR);
+    assert_eq!(errno(client.read_to(id, &mut [0])), EISDIR);
     client.close(id).unwrap();
     let id = client.open_at("one", O_RDONLY).unwrap();
     assert_eq!(errno(client.getdents(id, &mut buffer)), ENOTDIR);

@@ -1,17 +1,16 @@
-//! The start of the other processors: INIT, SIPI, SIPI, and the way from real mode to long mode.
+//! The start of processors that wait for it as the hardware does: INIT, SIPI, SIPI, and the way
+//! from real mode to long mode.
 
 use core::arch::global_asm;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use dolmen_mm::ids::PAGE_BYTES;
-use x86_64::registers::control::{Cr0, Cr4, Efer};
 
-use crate::cpu::features::Features;
-use crate::cpu::local::{self, Local};
-use crate::cpu::{apic, clock, fpu, interrupts, thread_pointer};
+use super::Start;
+use crate::cpu::local::Local;
+use crate::cpu::{apic, clock};
 use crate::mem::direct;
-use crate::{console, sched};
 
 /// Physical address of the page that holds the trampoline. Firmware puts nothing there that is
 /// needed once the system runs, and [`dolmen_firmware::machine::LOW_MEMORY_END`] keeps the memory
@@ -19,10 +18,6 @@ use crate::{console, sched};
 const CODE_PAGE: u64 = 0x8000;
 /// A copy of the page tables' root below 4 GiB, where a processor in protected mode can load it.
 const ROOT_PAGE: u64 = 0x9000;
-/// Bytes of the stack on which a processor starts and later idles.
-const STACK_BYTES: usize = 32 << 10;
-/// How long a processor has to come up, in nanoseconds.
-const PATIENCE_NANOS: u64 = 10_000_000_000;
 
 /// Offset of [`Parameters`] in [`CODE_PAGE`].
 const PARAMETERS_OFFSET: u64 = 0x800;
@@ -125,53 +120,63 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn new() -> Self {
+    fn new(start: &Start) -> Self {
         let gdt = (CODE_PAGE + PARAMETERS_OFFSET) as u32;
         Self {
             gdt: GDT,
-            cr0: AtomicU64::new(Cr0::read_raw()),
-            cr3: AtomicU64::new(direct::root()),
-            cr4: AtomicU64::new(Cr4::read_raw()),
+            cr0: AtomicU64::new(start.cr0),
+            cr3: AtomicU64::new(start.cr3),
+            cr4: AtomicU64::new(start.cr4),
             // The "active" bit is the processor's own.
-            efer: AtomicU64::new(Efer::read_raw() & !(1 << 10)),
+            efer: AtomicU64::new(start.efer & !(1 << 10)),
             stack: AtomicU64::new(0),
             local: AtomicU64::new(0),
-            entry: AtomicU64::new(start_here as *const () as u64),
+            entry: AtomicU64::new(start.entry),
             gdt_limit: size_of_val(&GDT) as u16 - 1,
             gdt_base: [gdt as u16, (gdt >> 16) as u16],
         }
     }
 }
 
-/// Starts all processors that have been published and are not online. One that does not come up
-/// within ten seconds ends the run: its threads would never run.
-pub(super) fn start_all() {
-    if local::count() == 1 {
-        return;
+/// The trampoline in its place, for as long as processors start.
+pub(super) struct Trampoline(&'static Parameters);
+
+impl Trampoline {
+    /// Puts it there.
+    pub(super) fn new(start: &Start) -> Self {
+        Self(prepare_pages(start))
     }
-    let parameters = prepare_pages();
-    for local in local::all().filter(|local| !local.online.load(Ordering::Relaxed)) {
-        parameters
-            .stack
-            .store(local::stack(STACK_BYTES), Ordering::Relaxed);
-        parameters.local.store(
-            core::ptr::from_ref(local).expose_provenance() as u64,
-            Ordering::Release,
-        );
-        start(local);
+
+    /// Starts `local`'s processor on `stack`: INIT and two start-up interrupts, with the pauses of
+    /// Intel's manual (volume 3, section 11.4.4).
+    pub(super) fn launch(&self, local: &'static Local, stack: u64) {
+        self.0.stack.store(stack, Ordering::Relaxed);
+        let address = core::ptr::from_ref(local).expose_provenance() as u64;
+        self.0.local.store(address, Ordering::Release);
+        apic::send_init(local.apic_id);
+        clock::spin_nanos(10_000_000);
+        for _ in 0..2 {
+            apic::send_startup(local.apic_id, (CODE_PAGE / PAGE_BYTES as u64) as u8);
+            clock::spin_nanos(200_000);
+        }
     }
-    direct::unmap_low_page(CODE_PAGE);
-    direct::unmap_low_page(ROOT_PAGE);
+}
+
+impl Drop for Trampoline {
+    fn drop(&mut self) {
+        direct::unmap_low_page(CODE_PAGE);
+        direct::unmap_low_page(ROOT_PAGE);
+    }
 }
 
 /// Copies trampoline and root into low memory.
-fn prepare_pages() -> &'static Parameters {
+fn prepare_pages(start: &Start) -> &'static Parameters {
     direct::map_low_page(CODE_PAGE);
     direct::map_low_page(ROOT_PAGE);
     let code = core::ptr::with_exposed_provenance_mut::<u8>(CODE_PAGE as usize);
     let root = core::ptr::with_exposed_provenance_mut::<[u64; 512]>(ROOT_PAGE as usize);
-    let start = &raw const TRAMPOLINE;
-    let bytes = (&raw const TRAMPOLINE_END).addr() - start.addr();
+    let trampoline = &raw const TRAMPOLINE;
+    let bytes = (&raw const TRAMPOLINE_END).addr() - trampoline.addr();
     assert!(
         bytes <= PARAMETERS_OFFSET as usize,
         "the trampoline fits its place"
@@ -179,52 +184,10 @@ fn prepare_pages() -> &'static Parameters {
     // SAFETY: both pages are mapped and unused, and the parameters lie in the first at a multiple
     // of 8; processors that start later only read them.
     unsafe {
-        core::ptr::copy_nonoverlapping(start, code, bytes);
+        core::ptr::copy_nonoverlapping(trampoline, code, bytes);
         root.write(direct::root_entries());
         let parameters = code.add(PARAMETERS_OFFSET as usize).cast::<Parameters>();
-        parameters.write(Parameters::new());
+        parameters.write(Parameters::new(start));
         &*parameters
     }
-}
-
-/// INIT and two start-up interrupts, with the pauses of Intel's manual (volume 3, section 11.4.4).
-fn start(local: &'static Local) {
-    let apic_id = local.apic_id;
-    apic::send_init(apic_id);
-    clock::spin_nanos(10_000_000);
-    let begin = clock::ticks();
-    let patience = clock::ticks_from_nanos(PATIENCE_NANOS);
-    for _ in 0..2 {
-        apic::send_startup(apic_id, (CODE_PAGE / PAGE_BYTES as u64) as u8);
-        clock::spin_nanos(200_000);
-    }
-    while !local.online.load(Ordering::Acquire) {
-        if clock::ticks() - begin > patience {
-            crate::fatal::refuse(format_args!(
-                "CPU {} (APIC {apic_id}) does not start",
-                local.cpu.get()
-            ));
-        }
-        core::hint::spin_loop();
-    }
-}
-
-/// The first function of every other processor, on the page tables and the stack that it keeps.
-extern "C" fn start_here(local: &'static Local) -> ! {
-    let features = Features::detect();
-    super::load_descriptors(local);
-    fpu::enable(&features);
-    thread_pointer::enable(&features);
-    apic::enable(&features);
-    if apic::id() != local.apic_id {
-        console::line(format_args!(
-            "CPU {} answers as APIC {}, not {}",
-            local.cpu.get(),
-            apic::id(),
-            local.apic_id
-        ));
-    }
-    sched::become_idle_context();
-    interrupts::go_online();
-    sched::idle_loop()
 }
