@@ -4,6 +4,7 @@
 mod fatal;
 mod memory;
 mod system;
+mod written;
 
 use std::process::ExitCode;
 
@@ -13,7 +14,7 @@ static ALLOCATOR: dolmen::GlobalAlloc = dolmen::GlobalAlloc;
 const USAGE: &str = "\
 usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
-       faults files FOLDER | time | spawnstorm ROUNDS";
+       faults files FOLDER | writefiles FOLDER | time | spawnstorm ROUNDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["exit3"] => std::process::exit(3),
         ["abort"] => std::process::abort(),
         ["files", folder] => system::files(folder),
+        ["writefiles", folder] => written::write_files(folder),
         ["time"] => system::time(),
         ["oom"] => memory::oom(usize::MAX),
         ["churn"] => memory::churn(50, 8),
