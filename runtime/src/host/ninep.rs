@@ -7,6 +7,7 @@ use core::ffi::CStr;
 
 use dolmen_firmware::bootargs;
 use dolmen_fs::Errno;
+use dolmen_fs::runs::Direction;
 use dolmen_ninep::{Client, Error, Listing, MAX_OPEN, Mount, Mounts, OpenId, Resolved};
 use hermit_abi::{
     DT_DIR, O_APPEND, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY, S_IFDIR, S_IFMT, SEEK_SET, stat,
@@ -15,6 +16,7 @@ use hermit_abi::{
 use super::{Handle, HostFiles};
 use crate::dev::virtio_9p::{self, Device};
 use crate::fatal::refuse;
+use crate::mem::{direct, pieces};
 use crate::sched::mutex::Mutex;
 
 /// Mounts what the boot arguments name; a tag without a device ends the boot.
@@ -96,6 +98,37 @@ impl Open {
 
 fn errno(error: Error) -> Errno {
     Errno::from_number(error.errno())
+}
+
+/// Copies a piece of a file into memory of the application; returns how much of it that memory
+/// takes.
+fn copy_in(buffer: &mut [u8], piece: &[u8]) -> Result<usize, i32> {
+    let mut done = 0;
+    let (start, bytes) = (buffer.as_mut_ptr(), buffer.len());
+    let copied = pieces::transfer(start, bytes, Direction::ToMemory, |run| {
+        let from = &piece[done..][..run.bytes];
+        // SAFETY: the run's frames are the buffer's while this closure runs, as `transfer`
+        // promises; the buffer is borrowed for writing, and RAM is in the direct map.
+        unsafe { direct::pointer::<u8>(run.physical).copy_from(from.as_ptr(), run.bytes) };
+        done += run.bytes;
+        Ok(run.bytes)
+    });
+    copied.map_err(Errno::number)
+}
+
+/// Copies memory of the application into a piece of a file that is to be written; returns how much
+/// of it there is.
+fn copy_out(buffer: &[u8], piece: &mut [u8]) -> Result<usize, i32> {
+    let mut done = 0;
+    let (start, bytes) = (buffer.as_ptr(), buffer.len());
+    let copied = pieces::transfer(start, bytes, Direction::FromMemory, |run| {
+        let to = &mut piece[done..][..run.bytes];
+        // SAFETY: as in `copy_in`; the buffer is borrowed.
+        unsafe { direct::pointer::<u8>(run.physical).copy_to(to.as_mut_ptr(), run.bytes) };
+        done += run.bytes;
+        Ok(run.bytes)
+    });
+    copied.map_err(Errno::number)
 }
 
 const WAY: stat = stat {
@@ -228,7 +261,11 @@ impl HostFiles for Shares {
     fn read(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.with(
             handle,
-            |client, id| client.read(id, buffer),
+            |client, id| {
+                client.read(id, buffer.len(), |at, piece| {
+                    copy_in(&mut buffer[at..][..piece.len()], piece)
+                })
+            },
             |_| Err(Errno::ISDIR),
         )
     }
@@ -236,7 +273,11 @@ impl HostFiles for Shares {
     fn write(&self, handle: Handle, bytes: &[u8]) -> Result<usize, Errno> {
         self.with(
             handle,
-            |client, id| client.write(id, bytes),
+            |client, id| {
+                client.write(id, bytes.len(), |at, piece| {
+                    copy_out(&bytes[at..][..piece.len()], piece)
+                })
+            },
             |_| Err(Errno::BADF),
         )
     }
@@ -268,20 +309,24 @@ impl HostFiles for Shares {
     }
 
     fn getdents(&self, handle: Handle, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.with(
-            handle,
-            |client, id| client.getdents(id, buffer),
-            |way| {
-                let left = &way.listing.records()[way.done..];
-                let records = Listing::fitting(left, buffer.len());
-                if records.is_empty() && !left.is_empty() {
-                    return Err(Errno::INVAL);
-                }
-                buffer[..records.len()].copy_from_slice(records);
-                way.done += records.len();
-                Ok(records.len())
-            },
-        )
+        let way = match Open::of(handle) {
+            Open::Way(way) => way,
+            Open::File(share, id) => {
+                let share = self.shares.get(share).ok_or(Errno::BADF)?;
+                return share.lock().getdents(id, buffer).map_err(errno);
+            }
+        };
+        let mut ways = self.ways.lock();
+        let way = ways.get_mut(way).and_then(Option::as_mut);
+        let way = way.ok_or(Errno::BADF)?;
+        let left = &way.listing.records()[way.done..];
+        let records = Listing::fitting(left, buffer.len());
+        if records.is_empty() && !left.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        buffer[..records.len()].copy_from_slice(records);
+        way.done += records.len();
+        Ok(records.len())
     }
 
     fn mkdir(&self, path: &CStr, mode: u32) -> Result<(), Errno> {
