@@ -5,7 +5,9 @@
 //!
 //! uhyve trusts its guest and panics where it does not expect an error: above all on a write that
 //! fails, so that a write to a file that cannot be written must not reach it. What the kernel cannot
-//! know beforehand, such as a full disk of the host, ends the run with uhyve's message.
+//! know beforehand, such as a full disk of the host or a position beyond what its file system holds, ends
+//! the run with uhyve's message. The calls come with interrupts off, and uhyve answers them one after the
+//! other: a file that blocks, such as a pipe, holds up every processor.
 
 use alloc::boxed::Box;
 use core::cell::UnsafeCell;
@@ -143,6 +145,10 @@ impl HostFiles for Files {
     fn open(&self, path: &CStr, flags: i32, mode: i32) -> Result<Handle, Errno> {
         const EXCLUSIVE: i32 = O_CREAT | O_EXCL;
         let exclusive = flags & EXCLUSIVE == EXCLUSIVE;
+        // uhyve has no number for this error.
+        if flags & O_DIRECTORY != 0 && !is_directory(&self.stat(path, true)?) {
+            return Err(Errno::NOTDIR);
+        }
         let handle = match Self::try_open(path, flags, mode) {
             // Directories that are only on the way to what is mapped open with O_DIRECTORY alone.
             Err(Errno::INVAL) if flags & O_DIRECTORY == 0 => {
