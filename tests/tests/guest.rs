@@ -1,6 +1,10 @@
 //! Applications on one machine of four processors: what they print, report and exit with.
 
-use dolmen_cli::image::FileMapping;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use dolmen_cli::image::{FileMapping, ImageKind};
+use dolmen_cli::run::Prepared;
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_tests::{Boot, Outcome, spark98};
 
@@ -125,6 +129,133 @@ fn files_of_the_host_are_read() {
     for line in text.lines() {
         assert!(outcome.text.contains(line), "{line} in:\n{}", outcome.text);
     }
+}
+
+fn mapping(host: &Path, guest: &str) -> FileMapping {
+    FileMapping {
+        host: host.to_owned(),
+        guest: guest.to_owned(),
+    }
+}
+
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn files_written_by_the_application_are_on_the_host() {
+    let directory = tempfile::Builder::new().prefix("a,b c:").tempdir().unwrap();
+    let out = directory.path();
+    let outcome = faults(&["writefiles", "/out"])
+        .with(|spec| spec.files = vec![mapping(out, "out")])
+        .run()
+        .ok()
+        .says("ok files");
+    for line in [
+        "left empty 0 cbf29ce484222325",
+        "left small 19 2eeca59aaebbe2a8",
+        "left large 3145805 7103b10ccf0f3234",
+        "left vectors 10009 0853aa262bb82a25",
+    ] {
+        assert!(outcome.text.contains(line), "{line} in:\n{}", outcome.text);
+    }
+    let pattern = |n: usize| (n ^ (n >> 8) ^ (n >> 16)) as u8;
+    let read = |name: &str| std::fs::read(out.join(name)).unwrap();
+    let mut large: Vec<u8> = (0..3_145_805).map(pattern).collect();
+    large[1_048_573..][..11].copy_from_slice(b"overwritten");
+    // Not compared by `assert_eq`, which would print them.
+    assert!(read("large") == large, "the large file differs");
+    assert_eq!(read("empty"), b"");
+    assert_eq!(read("small"), b"0123456789 and more");
+    assert_eq!(
+        read("vectors"),
+        format!("first{}last", "-".repeat(10_000)).as_bytes()
+    );
+    let mut left =
+        BTreeSet::from(["empty", "small", "large", "vectors", "folder"].map(str::to_owned));
+    for thread in 0..4 {
+        let name = format!("thread{thread}");
+        let written: Vec<u8> = (0..200_000).map(|n| pattern(n + thread + 3)).collect();
+        assert!(read(&name) == written, "{name} differs");
+        left.insert(name);
+    }
+    assert_eq!(names(out), left);
+    let folder = names(&out.join("folder"));
+    assert_eq!(folder.len(), 60);
+    for name in folder {
+        assert_eq!(read(&format!("folder/{name}")), name.as_bytes());
+    }
+}
+
+#[test]
+fn one_file_of_a_folder_is_seen_and_may_be_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = |name: &str| directory.path().join(name);
+    std::fs::write(host("in:put"), "what is to be copied").unwrap();
+    std::fs::write(host("beside"), "not to be seen").unwrap();
+    let files = [
+        mapping(&host("in:put"), "data/input"),
+        mapping(&host("made"), "data/results/output"),
+    ];
+    let run = |args: &[&str]| faults(args).with(|spec| spec.files = files.to_vec()).run();
+    run(&["copy", "/data/input", "/data/results/output"])
+        .ok()
+        .says("ok copied 20 bytes");
+    let made = std::fs::read(host("made")).unwrap();
+    assert_eq!(made, b"what is to be copied");
+    run(&["files", "/data"]).ok().says("ok read 2 files");
+    run(&["copy", "/data/input", "/data/beside"])
+        .status(1)
+        .says("/data/beside");
+    assert_eq!(names(directory.path()).len(), 3);
+}
+
+#[test]
+fn a_folder_of_a_hundred_files_is_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    for n in 0..100 {
+        let name = format!("a-file-with-a-name-of-some-length-{n:02}");
+        std::fs::write(directory.path().join(name), n.to_string()).unwrap();
+    }
+    let outcome = faults(&["files", "/many"])
+        .with(|spec| spec.files = vec![mapping(directory.path(), "many")])
+        .run()
+        .ok()
+        .says("ok read 100 files");
+    let lines = outcome
+        .text
+        .lines()
+        .filter(|l| l.starts_with("file /many/a-file"));
+    assert_eq!(lines.collect::<BTreeSet<_>>().len(), 100);
+}
+
+#[test]
+fn a_share_that_the_machine_lacks_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let Prepared::Image(mut image) = faults(&[]).build() else {
+        panic!("an image is what QEMU runs");
+    };
+    let config = "version = \"1\"\nkernel = \"app\"\n[input]\nkernel_args = [\"mount=nowhere:/data\"]\napp_args = []\nenv_vars = []\n";
+    let file = directory.path().join("image");
+    let output = std::fs::File::create(&file).unwrap();
+    let compression = flate2::Compression::none();
+    let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(output, compression));
+    let application = std::fs::read(&image.file).unwrap();
+    for (name, contents) in [("hermit.toml", config.as_bytes()), ("app", &application)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(contents.len() as u64);
+        header.set_mode(0o444);
+        archive.append_data(&mut header, name, contents).unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap();
+    image.file = file;
+    image.kind = ImageKind::Archive;
+    let outcome = Boot::prepared(Prepared::Image(image)).run();
+    assert_ne!(outcome.report.exit_status, 0);
+    outcome.says_once("with the tag 'nowhere'");
 }
 
 /// Every frame is accounted for: what is allocated belongs to the kernel, to page tables or to

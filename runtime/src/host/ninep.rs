@@ -34,7 +34,7 @@ pub(crate) fn mount(wanted: &[bootargs::Mount]) {
     let shares = tags.iter().map(|tag| {
         let Some(found) = devices.iter().position(|(name, _)| name == tag) else {
             refuse(format_args!(
-                "the machine has no virtio-9p device with the tag '{tag}', which the boot argument 'mount' names"
+                "the machine has no virtio-9p device (of version 1) with the tag '{tag}', which the boot argument 'mount' names"
             ));
         };
         let (_, device) = devices.swap_remove(found);
