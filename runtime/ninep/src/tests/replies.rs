@@ -1,6 +1,8 @@
 //! Replies that no server should give.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::vec::Vec;
 use std::{format, vec};
 
@@ -254,8 +256,11 @@ fn failures_say_what_is_wrong() {
     assert!(format!("{}", Error::Protocol("it is cut off")).ends_with("no sense: it is cut off"));
 }
 
-/// Finds and opens everything.
-struct Agreeable;
+/// Finds and opens everything, and remembers the largest number that a file got.
+#[derive(Default)]
+struct Agreeable {
+    largest: Rc<Cell<u32>>,
+}
 
 impl Transport for Agreeable {
     fn exchange(&mut self, request: &[u8], reply: &mut [u8]) -> Option<usize> {
@@ -263,7 +268,11 @@ impl Transport for Agreeable {
         let answer = match request[4] {
             100 => greeting[0].clone(),
             104 => greeting[1].clone(),
-            110 => answer(Kind::Walk, &[&[1, 0][..], &qid(FILE)].concat()),
+            110 => {
+                let fid = u32::from_le_bytes(*request[11..].first_chunk().unwrap());
+                self.largest.set(self.largest.get().max(fid));
+                answer(Kind::Walk, &[&[1, 0][..], &qid(FILE)].concat())
+            }
             12 => answer(Kind::Lopen, &[&qid(FILE)[..], &[0; 4]].concat()),
             _ => answer(Kind::Clunk, &[]),
         }?;
@@ -274,7 +283,9 @@ impl Transport for Agreeable {
 
 #[test]
 fn open_files_run_out_and_come_back() {
-    let mut client = Client::new(Agreeable).unwrap();
+    let server = Agreeable::default();
+    let largest = server.largest.clone();
+    let mut client = Client::new(server).unwrap();
     let mut open = Vec::new();
     for _ in 0..MAX_OPEN {
         open.push(client.open_at("x", O_RDONLY).unwrap());
@@ -284,5 +295,9 @@ fn open_files_run_out_and_come_back() {
     client.close(closed).unwrap();
     assert_eq!(errno(client.close(closed)), EBADF);
     assert_eq!(errno(client.read_to(closed, &mut [0])), EBADF);
-    assert_eq!(client.open_at("x", O_RDONLY), Ok(closed));
+    for _ in 0..100 {
+        assert_eq!(client.open_at("x", O_RDONLY), Ok(closed));
+        client.close(closed).unwrap();
+    }
+    assert_eq!(largest.get() as usize, MAX_OPEN);
 }
