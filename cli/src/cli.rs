@@ -93,7 +93,8 @@ pub struct RunOptions {
     /// Under uhyve, put the guest's memory at 4 GiB instead of at a random address
     #[arg(long)]
     pub fixed_address: bool,
-    /// Let the application see a file of this host; files named in its arguments it sees anyway
+    /// Let the application see a file or folder of this host; what it writes there is on the host.
+    /// Files named in its arguments it sees anyway, to read
     #[arg(long = "file", value_name = "HOST:GUEST")]
     pub files: Vec<FileMapping>,
     /// Set a variable in the application's environment

@@ -166,7 +166,7 @@ pub struct RunSpec {
     pub fixed_address: bool,
     /// The run is ended after this time.
     pub timeout: Option<Duration>,
-    /// Host files that the application sees.
+    /// Files and folders of the host that the application sees.
     pub files: Vec<FileMapping>,
     /// Variables of the application's environment, `NAME=VALUE`.
     pub env: Vec<String>,

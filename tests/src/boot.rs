@@ -134,11 +134,15 @@ impl Boot {
         self.with(|spec| spec.args = args.into_iter().map(Into::into).collect())
     }
 
-    /// Builds what is needed and runs it.
+    /// Builds what is needed, without running it.
     #[track_caller]
-    pub fn run(self) -> Outcome {
-        let mut built = one_at_a_time();
-        let prepared = match &self.what {
+    pub fn build(&self) -> Prepared {
+        self.built(&mut one_at_a_time())
+    }
+
+    #[track_caller]
+    fn built(&self, built: &mut BTreeMap<String, Prepared>) -> Prepared {
+        match &self.what {
             What::Prepared(prepared) => prepared.clone(),
             What::App(name) => built
                 .entry(format!(
@@ -150,7 +154,14 @@ impl Boot {
                         .unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}"))
                 })
                 .clone(),
-        };
+        }
+    }
+
+    /// Builds what is needed and runs it.
+    #[track_caller]
+    pub fn run(self) -> Outcome {
+        let mut built = one_at_a_time();
+        let prepared = self.built(&mut built);
         let mut console = Console::silent();
         let report = run(&prepared, &self.spec, &mut console)
             .unwrap_or_else(|error| panic!("{} did not start: {error:#}", prepared.app()));

@@ -5,7 +5,7 @@
 use dolmen_cli::report::{RunReport, status};
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_tests::cases::{self, no_frame_is_lost};
-use dolmen_tests::{Boot, has_uhyve};
+use dolmen_tests::{Boot, files, has_uhyve};
 
 const UHYVE: Platform = Platform::Uhyve;
 
@@ -111,8 +111,10 @@ fn memory_is_found_whole_and_runs_out_without_harm() {
 #[test]
 fn files_of_the_host_are_read_and_written() {
     if has_uhyve() {
-        cases::read_files(UHYVE);
-        cases::written_files(UHYVE);
+        files::read(UHYVE);
+        files::written(UHYVE);
+        files::single(UHYVE);
+        files::listed(UHYVE);
     }
 }
 
@@ -163,7 +165,10 @@ fn equake_computes_the_same_as_on_qemu_with_the_same_faults() {
         assert_eq!(mapping(&uhyve.report), mapping(&qemu.report), "thp {thp}");
         // The order of the sums depends on the number of threads.
         let (two, on_qemu) = (run(UHYVE, "2"), run(Platform::Qemu, "2"));
-        assert_eq!(two.reported_text("checksum"), on_qemu.reported_text("checksum"));
+        assert_eq!(
+            two.reported_text("checksum"),
+            on_qemu.reported_text("checksum")
+        );
         assert_eq!(two.report.nodes_mem.len(), 2);
     }
 }

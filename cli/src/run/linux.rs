@@ -6,12 +6,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 
 use super::Console;
 use super::os::{Start, Usage, arrange, try_wait};
 use super::prepare::Process;
+use crate::image::FileMapping;
 use crate::report::{RunReport, Step};
 use crate::spec::{RunSpec, Thp};
 
@@ -24,6 +25,7 @@ pub(super) fn run(
     console: &mut Console,
     report: &mut RunReport,
 ) -> Result<()> {
+    check_files(&spec.files)?;
     let records = Records::new();
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     report.notes = notes(
@@ -64,6 +66,29 @@ pub(super) fn run(
         }
         End::TimedOut => report.timed_out(spec),
         End::Interrupted => report.interrupted(),
+    }
+    Ok(())
+}
+
+/// Fails if the application would not find a file where it is told to: a process sees the host's
+/// files, and each under its own path.
+fn check_files(files: &[FileMapping]) -> Result<()> {
+    for mapping in files {
+        let there = mapping.place()?.path();
+        let seen = [Path::new("/"), Path::new("")].map(|start| FileMapping {
+            host: start.join(&mapping.guest),
+            guest: String::new(),
+        });
+        if !seen
+            .iter()
+            .any(|seen| seen.place().is_ok_and(|place| place.path() == there))
+        {
+            bail!(
+                "on linux files have their own paths only: /{} is not {}",
+                mapping.guest,
+                mapping.host.display()
+            );
+        }
     }
     Ok(())
 }
@@ -306,6 +331,19 @@ mod tests {
             },
         );
         assert_eq!(report.exit_status, status::TIMEOUT);
+    }
+
+    #[test]
+    fn files_under_other_paths_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mapping = |host: &str, guest: &Path| FileMapping {
+            host: directory.path().join(host),
+            guest: guest.to_str().unwrap().trim_start_matches('/').to_owned(),
+        };
+        let own = directory.path().join("new");
+        assert!(check_files(&[mapping("new", &own), mapping("", directory.path())]).is_ok());
+        let error = check_files(&[mapping("new", Path::new("/data"))]).unwrap_err();
+        assert!(error.to_string().contains("/data is not "), "{error}");
     }
 
     #[test]

@@ -12,9 +12,10 @@ use super::follow::{follow, judge};
 use super::machine::Machine;
 use super::monitor::{Ended, Monitor};
 use super::os::{Start, arrange};
+use super::packing::packed;
 use super::prepare::Image;
 use super::run_directory::RunDirectory;
-use crate::image::{collect_files, pack};
+use super::shares::Shares;
 use crate::report::RunReport;
 use crate::spec::RunSpec;
 
@@ -31,9 +32,11 @@ pub(super) fn run(
     console: &mut Console,
     report: &mut RunReport,
 ) -> Result<()> {
+    let shares = Shares::new(&spec.files)?;
+    shares.check(&image.qemu)?;
     let directory = RunDirectory::new()?;
     lay_out(image, spec, &directory.path)?;
-    let command_line = command_line(spec);
+    let command_line = command_line(spec, &shares.words);
     let machine = Machine {
         cpus: spec.cpus,
         machine: spec.machine.as_deref(),
@@ -47,6 +50,7 @@ pub(super) fn run(
     let mut command = Command::new(&image.qemu);
     command
         .args(machine.arguments())
+        .args(shares.arguments()?)
         .current_dir(&directory.path)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -74,17 +78,15 @@ pub(super) fn run(
 
 /// Puts the loader and the image, packed with the files it needs, where QEMU starts.
 fn lay_out(image: &Image, spec: &RunSpec, directory: &Path) -> Result<()> {
-    let here = std::env::current_dir().context("the current directory is gone")?;
-    let files = collect_files(&here, &spec.files, &spec.args)?;
     let link = |from: &Path, name: &str| {
         std::os::unix::fs::symlink(from, directory.join(name))
             .with_context(|| format!("cannot link {}", from.display()))
     };
     link(&image.loader, LOADER)?;
-    if files.is_empty() {
-        return link(&image.file, IMAGE);
+    if packed(&image.file, image.kind, spec, &directory.join(IMAGE))? {
+        return Ok(());
     }
-    pack(&image.file, image.kind, &files, &directory.join(IMAGE))
+    link(&image.file, IMAGE)
 }
 
 /// The status that the machine gave to the debug-exit device, which makes an odd code of it; the

@@ -181,8 +181,14 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         tls::set_template(template);
     }
     syscall::mount(read_files(tree.initrd));
-    if uhyve::is_present() {
+    if !uhyve::is_present() {
+        host::ninep::mount(&args.mounts);
+    } else if args.mounts.is_empty() {
         host::install(&host::uhyve::Files);
+    } else {
+        refuse(format_args!(
+            "the boot argument 'mount' means virtio devices; under uhyve files come with --file-mapping"
+        ));
     }
     for note in machine.notes.iter().chain(&args.notes) {
         console::line(format_args!("{note}"));

@@ -19,10 +19,11 @@ use super::bootargs;
 use super::follow::{End, follow, judge};
 use super::monitor::Monitor;
 use super::os::{Start, arrange};
+use super::packing::packed;
 use super::prepare::Tool;
 use super::run_directory::RunDirectory;
 use crate::host::Host;
-use crate::image::{ImageKind, collect_files, pack, words_of_image};
+use crate::image::{ImageKind, words_of_image};
 use crate::report::RunReport;
 use crate::spec::{MIB, RunSpec};
 
@@ -166,14 +167,11 @@ pub(super) fn run(
 
 /// The image with the files that the arguments name, and whether it is an archive.
 fn lay_out(image: &UhyveImage, spec: &RunSpec, directory: &Path) -> Result<(PathBuf, bool)> {
-    let here = std::env::current_dir().context("the current directory is gone")?;
-    let files = collect_files(&here, &[], &spec.args)?;
-    if files.is_empty() {
-        return Ok((image.file.clone(), image.kind == ImageKind::Archive));
+    let output = directory.join("image");
+    if packed(&image.file, image.kind, spec, &output)? {
+        return Ok((output, true));
     }
-    let packed = directory.join("image");
-    pack(&image.file, image.kind, &files, &packed)?;
-    Ok((packed, true))
+    Ok((image.file.clone(), image.kind == ImageKind::Archive))
 }
 
 fn on_host(

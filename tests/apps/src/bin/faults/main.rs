@@ -15,7 +15,7 @@ const USAGE: &str = "\
 usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort | hang
        faults fault-on CPU | panic-on CPU | nmi | machine-check | triple
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
-       faults files FOLDER | writefiles FOLDER | time | spawnstorm ROUNDS";
+       faults files FOLDER | writefiles FOLDER | copy FROM TO | time | spawnstorm ROUNDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
             ("spawnstorm", Some(rounds)) => system::spawn_storm(rounds),
             _ => return usage(),
         },
+        ["copy", from, to] => system::copy(from, to),
         ["churn", rounds, threads] => match (number(rounds), number(threads)) {
             (Some(rounds), Some(threads)) if threads > 0 => memory::churn(rounds, threads),
             _ => return usage(),
