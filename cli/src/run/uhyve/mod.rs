@@ -28,10 +28,10 @@ use crate::spec::{MIB, RunSpec};
 
 use command::Guest;
 use nested::Nested;
-pub use parts::{Parts, VERSION, cache, find_uhyve, version};
+pub use parts::{LinuxState, Parts, VERSION, cache, find_uhyve, linux_state, version};
 
 /// The variable that overrides where uhyve runs.
-const PLACE_VARIABLE: &str = "DOLMEN_UHYVE";
+pub const PLACE_VARIABLE: &str = "DOLMEN_UHYVE";
 
 /// The first Linux with which uhyve 0.10.0 cannot start: KVM refuses bits of EFER that the guest's
 /// CPUID, which uhyve sets later, does not show yet ("KVM: x86: Check EFER validity on
@@ -81,6 +81,11 @@ pub fn kvm_serves(host: &dyn Host, cpuinfo: &str, linux: &str) -> Result<(), Str
     if !virtualises {
         return Err("/dev/kvm is there, but the CPU shows neither vmx nor svm".to_owned());
     }
+    starts_on(linux)
+}
+
+/// Whether uhyve can start on a host with this Linux; if not, why.
+pub fn starts_on(linux: &str) -> Result<(), String> {
     let (major, minor, patch) = FIRST_BROKEN_LINUX;
     match linux_version(linux) {
         Some(version) if version >= FIRST_BROKEN_LINUX => Err(format!(
