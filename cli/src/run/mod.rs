@@ -3,6 +3,7 @@
 mod bootargs;
 mod console;
 mod follow;
+mod gdb;
 mod linux;
 mod machine;
 mod monitor;
@@ -14,6 +15,7 @@ mod run_directory;
 pub mod uhyve;
 
 pub use console::{Console, Sink};
+pub use gdb::{Session, debug};
 pub use prepare::{App, Image, Prepared, Process, Tool, build_image, check_platform, prepare};
 pub use records::Filter;
 
