@@ -20,6 +20,7 @@ mod dev;
 mod entropy;
 pub mod entry;
 mod fatal;
+mod host;
 mod mem;
 mod report;
 mod sched;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dolmen_cli::host::RealHost;
 use dolmen_cli::report::RunReport;
-use dolmen_cli::run::{App, Console, Prepared, Tool, prepare, run};
+use dolmen_cli::run::{App, Console, Prepared, Tool, prepare, run, uhyve};
 use dolmen_cli::spec::{MIB, Platform, RunSpec, Thp};
 use dolmen_cli::toolchain::Choice;
 use dolmen_cli::workspace::Workspace;
@@ -134,6 +134,31 @@ impl Boot {
         Outcome {
             text: console.text(),
             report,
+        }
+    }
+}
+
+/// Whether uhyve can run here. Where its parts cannot be had, the caller leaves out what needs it,
+/// and a line says so; where everything is to be tested, that is a failure.
+///
+/// # Panics
+///
+/// If `CI` is set and uhyve cannot run.
+pub fn has_uhyve() -> bool {
+    let _turn = one_at_a_time();
+    let host = RealHost;
+    let tool = Workspace::locate(&host).map(|workspace| Tool {
+        host: &host,
+        workspace,
+        choice: Choice::Any,
+        verbose: false,
+    });
+    match tool.and_then(|tool| uhyve::place(&tool)) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{error:#}");
+            crate::left_out(format_args!("{error:#}"));
+            false
         }
     }
 }

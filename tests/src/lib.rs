@@ -5,12 +5,13 @@
 //! another.
 
 mod boot;
+pub mod cases;
 pub mod machine;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-pub use boot::{Boot, Outcome};
+pub use boot::{Boot, Outcome, has_uhyve};
 
 /// A mesh of the Spark98 collection and its product, from the data that stand beside a checkout or
 /// where `DOLMEN_SPARK98` says. They are not part of the repository: where they are missing, the

@@ -2,24 +2,16 @@
 
 use dolmen_cli::image::FileMapping;
 use dolmen_cli::spec::{Platform, Thp};
-use dolmen_tests::{Boot, Outcome, spark98};
+use dolmen_tests::cases::{self, no_frame_is_lost};
+use dolmen_tests::{Boot, spark98};
 
 fn faults(args: &[&str]) -> Boot {
-    Boot::app("faults").args(args.iter().copied())
+    cases::faults(Platform::Qemu, args)
 }
 
 #[test]
 fn arguments_and_environment_arrive() {
-    Boot::app("hello")
-        .args(["a,b", "two words", ""])
-        .with(|spec| spec.env = vec!["GREETING=good morning".to_owned()])
-        .run()
-        .ok()
-        .says("hello from hermit")
-        .says("argument 1: a,b\n")
-        .says("argument 2: two words\n")
-        .says("argument 3: \n")
-        .says("env GREETING=good morning\n");
+    cases::arguments_and_environment(Platform::Qemu);
 }
 
 #[test]
@@ -54,49 +46,12 @@ fn clocks_threads_and_memory_do_their_work() {
 
 #[test]
 fn what_ends_a_run_gives_one_sentence_and_the_right_status() {
-    for (what, status, sentence) in [
-        ("overflow", 134, "stack overflow"),
-        ("null", 134, "null pointer dereference: read from 0x0"),
-        (
-            "unmapped",
-            134,
-            "read from 0x5a5adeadb000, which is not mapped",
-        ),
-        (
-            "write-text",
-            134,
-            "which the protection of the image forbids",
-        ),
-        ("panic-main", 134, "thread 1 on CPU 0 aborted"),
-        ("panic-secondary", 134, "aborted"),
-        ("abort", 134, "thread 1 on CPU 0 aborted"),
-    ] {
-        let outcome = faults(&[what])
-            .run()
-            .status(status)
-            .says_once("dolmen: fatal: ");
-        let error = outcome.report.error.unwrap_or_default();
-        assert!(error.contains(sentence), "{what}: {error}");
-    }
-    faults(&["panic-secondary"])
-        .run()
-        .status(134)
-        .says("thread 'second'")
-        .says("was asked for");
-    let exit = faults(&["exit3"]).run().status(3);
-    assert_eq!(exit.report.error, None);
+    cases::ends(Platform::Qemu);
 }
 
 #[test]
 fn memory_runs_out_without_harm() {
-    for thp in [Thp::Never, Thp::Always] {
-        faults(&["oom"])
-            .thp(thp)
-            .mebibytes(128)
-            .run()
-            .ok()
-            .says("ok out of memory after");
-    }
+    cases::out_of_memory(Platform::Qemu);
 }
 
 #[test]
@@ -125,23 +80,6 @@ fn files_of_the_host_are_read() {
     for line in text.lines() {
         assert!(outcome.text.contains(line), "{line} in:\n{}", outcome.text);
     }
-}
-
-/// Every frame is accounted for: what is allocated belongs to the kernel, to page tables or to
-/// mappings, and the nodes lack just that.
-#[track_caller]
-fn no_frame_is_lost(outcome: &Outcome) {
-    let counter = |name| outcome.counter(name);
-    let allocated = counter("frames_allocated");
-    assert_eq!(
-        allocated,
-        counter("frames_kernel") + counter("frames_page_table") + counter("frames_mapped")
-    );
-    let bytes = |key: &str| -> u64 {
-        let nodes = outcome.report.nodes_mem.iter();
-        nodes.map(|node| node[key].as_u64().unwrap()).sum()
-    };
-    assert_eq!(bytes("total_bytes") - bytes("free_bytes"), 4096 * allocated);
 }
 
 /// A quarter of a gibibyte.

@@ -22,7 +22,12 @@ pub struct Options {
 }
 
 /// The system tests' programs, and whether each is part of the fast selection.
-const SYSTEM_TESTS: [(&str, bool); 3] = [("protocol", true), ("guest", true), ("machines", false)];
+const SYSTEM_TESTS: [(&str, bool); 4] = [
+    ("protocol", true),
+    ("guest", true),
+    ("machines", false),
+    ("uhyve", false),
+];
 
 /// Runs the tests.
 pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {

@@ -7,6 +7,10 @@
 //! free, stale translations reach a frame that still belongs to the operation (rule 6), and nobody
 //! waits for an acknowledgement while others wait for a lock of his (rule 5).
 //!
+//! **Every online processor is asked**, whether or not its TLB can hold the translations. A processor
+//! with interrupts off may look pages up and use their frames by physical address, such as for a
+//! hypervisor that reads into them: they stay in place until it acknowledges.
+//!
 //! **Batches.** A gather that is full ([`Gather::is_full`]) is flushed before it takes more: at least
 //! [`BATCH_FRAMES`] pages per round of interrupts. Its lists stand in per-processor storage, so that
 //! nothing is allocated or cleared per call. The frames are not used to link lists: until the flush

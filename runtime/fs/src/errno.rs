@@ -13,8 +13,12 @@ impl Errno {
     pub const BADF: Self = Self(abi::EBADF);
     /// Exists already.
     pub const EXIST: Self = Self(abi::EEXIST);
+    /// An address that does not allow the access.
+    pub const FAULT: Self = Self(abi::EFAULT);
     /// An argument makes no sense, or a buffer is too small.
     pub const INVAL: Self = Self(abi::EINVAL);
+    /// The other side does not keep to the protocol.
+    pub const IO: Self = Self(abi::EIO);
     /// Is a directory.
     pub const ISDIR: Self = Self(abi::EISDIR);
     /// Too many open files.
@@ -25,12 +29,27 @@ impl Errno {
     pub const NOENT: Self = Self(abi::ENOENT);
     /// Out of memory.
     pub const NOMEM: Self = Self(abi::ENOMEM);
+    /// Not offered.
+    pub const NOSYS: Self = Self(abi::ENOSYS);
     /// A component of a path is a file.
     pub const NOTDIR: Self = Self(abi::ENOTDIR);
     /// A value does not fit its type.
     pub const OVERFLOW: Self = Self(abi::EOVERFLOW);
     /// The tree is read-only.
     pub const ROFS: Self = Self(abi::EROFS);
+
+    /// The error of this number, as a host tells it; a number that is none becomes −EIO.
+    pub const fn from_number(number: i32) -> Self {
+        match number {
+            1..4096 => Self(number),
+            _ => Self::IO,
+        }
+    }
+
+    /// The positive number.
+    pub const fn number(self) -> i32 {
+        self.0
+    }
 
     /// The value that a system call returns: the negative number.
     pub const fn negative(self) -> i32 {
@@ -63,6 +82,14 @@ impl<T: TryInto<i64>> AbiResult for Result<T, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_of_a_host_are_checked() {
+        assert_eq!(Errno::from_number(abi::ENOSPC).negative(), -abi::ENOSPC);
+        for number in [0, -1, 4096, i32::MIN] {
+            assert_eq!(Errno::from_number(number), Errno::IO);
+        }
+    }
 
     #[test]
     fn results_become_numbers() {

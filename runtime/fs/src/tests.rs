@@ -35,7 +35,7 @@ fn long_path() -> String {
     format!("shared/{}/{}/data.bin", "d".repeat(120), "e".repeat(200))
 }
 
-fn sample() -> Vec<u8> {
+pub(crate) fn sample() -> Vec<u8> {
     archive(|tar| {
         add(tar, "hermit.toml", b"kernel = 'app'");
         add(tar, "shared/data/sf10.pack", b"0123456789");
@@ -283,8 +283,9 @@ fn walk(bytes: &[u8]) -> Result<(), Error> {
     let tree = Tree::from_tar(bytes)?;
     let mut todo = vec![tree.open(b"/").unwrap()];
     while let Some(node) = todo.pop() {
-        let mut buf = vec![0; tree.dirents_len(node).unwrap()];
-        tree.write_dirents(node, &mut buf).unwrap();
+        let listing = Listing::of_image(&tree, node).unwrap();
+        let mut buf = vec![0; listing.bytes()];
+        assert_eq!(listing.copy_to(&mut buf), Ok(listing.bytes()));
         for (_, child) in tree.read_dir(node).unwrap() {
             tree.stat(child);
             if tree.metadata(child).is_dir {
@@ -295,133 +296,6 @@ fn walk(bytes: &[u8]) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-#[test]
-fn descriptors_have_positions() {
-    let bytes = sample();
-    let tree = Tree::from_tar(&bytes).unwrap();
-    let mut fds = FdTable::new();
-    let a = fds.open(&tree, b"hard", abi::O_RDONLY).unwrap();
-    let b = fds.open(&tree, b"hard", abi::O_RDONLY).unwrap();
-    assert_eq!((a, b), (3, 4));
-    assert_eq!(fds.read(&tree, a, 4), Ok(&b"0123"[..]));
-    assert_eq!(fds.read(&tree, b, 2), Ok(&b"01"[..]));
-    let c = fds.dup(a).unwrap();
-    assert_eq!(fds.read(&tree, c, 100), Ok(&b"456789"[..]));
-    assert_eq!(fds.read(&tree, a, 100), Ok(&b""[..]));
-    assert_eq!(fds.lseek(&tree, a, -3, abi::SEEK_END), Ok(7));
-    assert_eq!(fds.lseek(&tree, c, -2, abi::SEEK_CUR), Ok(5));
-    assert_eq!(fds.lseek(&tree, a, -1, abi::SEEK_SET), Err(Errno::INVAL));
-    assert_eq!(
-        fds.lseek(&tree, a, i64::MAX, abi::SEEK_CUR),
-        Err(Errno::OVERFLOW)
-    );
-    assert_eq!(fds.lseek(&tree, a, 0, 9), Err(Errno::INVAL));
-    assert_eq!(
-        fds.read(&tree, a, 1),
-        Ok(&b"5"[..]),
-        "a failed lseek moves nothing"
-    );
-    assert_eq!(fds.lseek(&tree, a, 100, abi::SEEK_SET), Ok(100));
-    assert_eq!(fds.read(&tree, a, 1), Ok(&b""[..]));
-    assert_eq!(fds.close(a), Ok(()));
-    assert_eq!(fds.close(a), Err(Errno::BADF));
-    assert_eq!(
-        fds.lseek(&tree, c, 0, abi::SEEK_CUR),
-        Ok(100),
-        "dup outlives its origin"
-    );
-    assert_eq!(
-        fds.open(&tree, b"/", abi::O_RDONLY),
-        Ok(a),
-        "the lowest free number"
-    );
-    assert_eq!(fds.read(&tree, a, 1), Err(Errno::ISDIR));
-    assert_eq!(fds.read(&tree, b, 1), Ok(&b"2"[..]));
-    for fd in [-1, 0, 2, 6, i32::MIN, i32::MAX] {
-        assert_eq!(fds.read(&tree, fd, 1), Err(Errno::BADF));
-        assert_eq!(fds.close(fd), Err(Errno::BADF));
-    }
-}
-
-#[test]
-fn nothing_can_be_changed() {
-    let bytes = sample();
-    let tree = Tree::from_tar(&bytes).unwrap();
-    let mut fds = FdTable::new();
-    let mut open = |path: &[u8], flags| fds.open(&tree, path, flags);
-    assert_eq!(open(b"hard", abi::O_WRONLY), Err(Errno::ROFS));
-    assert_eq!(open(b"hard", abi::O_RDWR | abi::O_TRUNC), Err(Errno::ROFS));
-    assert_eq!(open(b"new", abi::O_WRONLY | abi::O_CREAT), Err(Errno::ROFS));
-    assert_eq!(open(b"new", abi::O_WRONLY), Err(Errno::NOENT));
-    assert_eq!(
-        open(b"hard", abi::O_RDWR | abi::O_CREAT | abi::O_EXCL),
-        Err(Errno::EXIST)
-    );
-    assert_eq!(open(b"shared", abi::O_RDWR), Err(Errno::ISDIR));
-    assert_eq!(open(b"hard", abi::O_DIRECTORY), Err(Errno::NOTDIR));
-    assert_eq!(
-        open(b"hard/x", abi::O_WRONLY | abi::O_CREAT),
-        Err(Errno::NOTDIR)
-    );
-    let fd = open(b"hard", abi::O_RDONLY | abi::O_CREAT).unwrap();
-    assert_eq!(fds.write(fd), Err(Errno::BADF));
-    assert_eq!(FdTable::remove(&tree, b"hard"), Err(Errno::ROFS));
-    assert_eq!(FdTable::remove(&tree, b"new"), Err(Errno::NOENT));
-    assert_eq!(FdTable::mkdir(&tree, b"new"), Err(Errno::ROFS));
-    assert_eq!(FdTable::mkdir(&tree, b"shared"), Err(Errno::EXIST));
-}
-
-#[test]
-fn table_is_bounded_and_reuses_its_places() {
-    let tree = Tree::empty().unwrap();
-    let mut fds = FdTable::new();
-    for _ in 0..3 {
-        let open: Vec<i32> = (0..MAX_OPEN)
-            .map(|_| fds.open(&tree, b"/", 0).unwrap())
-            .collect();
-        assert_eq!(fds.open(&tree, b"/", 0), Err(Errno::MFILE));
-        assert_eq!(fds.dup(open[0]), Err(Errno::MFILE));
-        open.into_iter().for_each(|fd| fds.close(fd).unwrap());
-    }
-}
-
-#[test]
-fn directory_entries_have_the_layout_std_reads() {
-    let bytes = sample();
-    let tree = Tree::from_tar(&bytes).unwrap();
-    let mut fds = FdTable::new();
-    let fd = fds
-        .open(&tree, b"/", abi::O_RDONLY | abi::O_DIRECTORY)
-        .unwrap();
-    let node = fds.node(fd).unwrap();
-    let needed = tree.dirents_len(node).unwrap();
-    assert_eq!(fds.getdents(&tree, fd, needed - 1), Err(Errno::INVAL));
-    assert_eq!(
-        tree.write_dirents(node, &mut vec![0; needed - 1]),
-        Err(Errno::INVAL)
-    );
-    assert_eq!(fds.getdents(&tree, fd, needed), Ok(Some(node)));
-    assert_eq!(fds.getdents(&tree, fd, needed), Ok(None), "at the end");
-    let mut buf = vec![0xff; needed + 5];
-    assert_eq!(tree.write_dirents(node, &mut buf), Ok(needed));
-    assert_eq!(buf[needed..], [0xff; 5]);
-    let mut at = 0;
-    let mut seen = Vec::new();
-    while at < needed {
-        let len = usize::from(u16::from_ne_bytes([buf[at + 16], buf[at + 17]]));
-        let name = &buf[at + 19..at + len];
-        let name = &name[..name.iter().position(|&byte| byte == 0).unwrap()];
-        let ino = u64::from_ne_bytes(buf[at..at + 8].try_into().unwrap());
-        assert_eq!(ino, tree.stat(tree.open(name).unwrap()).st_ino);
-        seen.push((str::from_utf8(name).unwrap().to_owned(), buf[at + 18]));
-        assert_eq!(len % 8, 0);
-        at += len;
-        assert_eq!(buf[at - len + 8..][..8], (at as i64).to_ne_bytes());
-    }
-    let expected = [("empty", 4), ("hard", 8), ("hermit.toml", 8), ("shared", 4)];
-    assert_eq!(seen, expected.map(|(name, kind)| (name.to_owned(), kind)));
 }
 
 #[test]

@@ -2,16 +2,14 @@
 
 use alloc::vec::Vec;
 
-use hermit_abi::{S_IFDIR, S_IFREG, dirent64, stat, timespec};
+use hermit_abi::{
+    O_APPEND, O_CREAT, O_DIRECTORY, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY, S_IFDIR, S_IFREG, stat,
+    timespec,
+};
 
 use crate::archive::{Entries, Entry, Error, Kind, Path};
 use crate::errno::Errno;
-
-/// The longest path that an application may name.
-const PATH_MAX: usize = 4096;
-/// Where the name starts in a directory entry.
-const NAME_OFFSET: usize = core::mem::offset_of!(dirent64, d_name);
-const ROOT: Node = Node(0);
+use crate::path::FilePath;
 
 /// A file or directory of one [`Tree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +49,9 @@ enum Content<'a> {
 }
 
 impl<'a> Tree<'a> {
+    /// The directory that all paths start from.
+    pub const ROOT: Node = Node(0);
+
     /// Indexes an archive. Directories that the archive does not list, but its files imply, exist
     /// as well. Of several files of one name the last one counts, as with `tar`.
     pub fn from_tar(bytes: &'a [u8]) -> Result<Self, Error> {
@@ -67,7 +68,7 @@ impl<'a> Tree<'a> {
             nodes: Vec::new(),
             skipped: 0,
         };
-        tree.push(b"", ROOT, Content::Directory(Vec::new()))?;
+        tree.push(b"", Self::ROOT, Content::Directory(Vec::new()))?;
         Ok(tree)
     }
 
@@ -77,48 +78,44 @@ impl<'a> Tree<'a> {
         self.skipped
     }
 
-    /// The node that a path names. Relative paths start at the root; `..` above the root stays
-    /// there.
-    ///
-    /// `..` takes back the name in front of it whether or not that exists: the tree has no links,
-    /// and of the host's directories it holds only those on the way to a file that was packed.
+    /// [`Tree::find`] for a path as the application gave it.
     pub fn open(&self, path: &[u8]) -> Result<Node, Errno> {
-        if path.is_empty() {
-            return Err(Errno::NOENT);
+        self.find(&FilePath::new(path)?)
+    }
+
+    /// The node that a path names.
+    pub fn find(&self, path: &FilePath) -> Result<Node, Errno> {
+        let mut node = Self::ROOT;
+        for name in path.names() {
+            self.children(node)?;
+            node = self.child(node, name).ok_or(Errno::NOENT)?;
         }
-        if path.len() >= PATH_MAX {
-            return Err(Errno::NAMETOOLONG);
-        }
-        let mut names = Vec::new();
-        for part in path.split(|&byte| byte == b'/') {
-            match part {
-                b"" | b"." => {}
-                b".." => {
-                    names.pop();
-                }
-                name if name.len() > 255 => return Err(Errno::NAMETOOLONG),
-                name => {
-                    names.try_reserve(1).map_err(|_| Errno::NOMEM)?;
-                    names.push(name);
-                }
-            }
-        }
-        let mut node = ROOT;
-        for name in names {
-            let children = self.children(node)?;
-            node = self
-                .position(children, name)
-                .map(|at| children[at])
-                .map_err(|_| Errno::NOENT)?;
-        }
-        // What stands behind a slash is a directory.
-        if matches!(
-            path.rsplit(|&byte| byte == b'/').next(),
-            Some(b"" | b"." | b"..")
-        ) {
+        if path.names_directory() {
             self.children(node)?;
         }
         Ok(node)
+    }
+
+    /// The node of this name in a directory.
+    pub fn child(&self, directory: Node, name: &[u8]) -> Option<Node> {
+        let children = self.children(directory).ok()?;
+        let at = self.position(children, name).ok()?;
+        Some(children[at])
+    }
+
+    /// Whether `open(2)` with these flags may open a node: whatever would change it is −EROFS.
+    pub fn admits(&self, node: Node, flags: i32) -> Result<(), Errno> {
+        const EXCLUSIVE: i32 = O_CREAT | O_EXCL;
+        if flags & EXCLUSIVE == EXCLUSIVE {
+            return Err(Errno::EXIST);
+        }
+        let writes = flags & (O_WRONLY | O_RDWR | O_TRUNC | O_APPEND) != 0;
+        match (self.metadata(node).is_dir, writes) {
+            (true, true) => Err(Errno::ISDIR),
+            (false, true) => Err(Errno::ROFS),
+            (false, false) if flags & O_DIRECTORY != 0 => Err(Errno::NOTDIR),
+            _ => Ok(()),
+        }
     }
 
     fn children(&self, node: Node) -> Result<&[Node], Errno> {
@@ -191,7 +188,7 @@ impl<'a> Tree<'a> {
         };
         stat {
             st_dev: 1,
-            st_ino: inode_number(node),
+            st_ino: Self::inode_number(node),
             st_nlink: nlink,
             st_mode: kind | (metadata.mode & 0o555),
             st_size: metadata.size.cast_signed(),
@@ -204,37 +201,9 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// How many bytes [`Tree::write_dirents`] needs for a directory.
-    pub fn dirents_len(&self, node: Node) -> Result<usize, Errno> {
-        Ok(self.read_dir(node)?.map(|(name, _)| record_len(name)).sum())
-    }
-
-    /// Writes all of a directory as `dirent64` records; −EINVAL if the buffer is too small for
-    /// all of them. Returns the number of bytes.
-    pub fn write_dirents(&self, node: Node, buf: &mut [u8]) -> Result<usize, Errno> {
-        let total = self.dirents_len(node)?;
-        let mut rest = buf.get_mut(..total).ok_or(Errno::INVAL)?;
-        let mut next = 0;
-        for (name, child) in self.read_dir(node)? {
-            let record;
-            (record, rest) = rest.split_at_mut(record_len(name));
-            next += record.len();
-            let kind = if self.metadata(child).is_dir {
-                hermit_abi::DT_DIR
-            } else {
-                hermit_abi::DT_REG
-            };
-            record.fill(0);
-            let mut put = |offset: usize, bytes: &[u8]| {
-                record[offset..][..bytes.len()].copy_from_slice(bytes);
-            };
-            put(0, &inode_number(child).to_ne_bytes());
-            put(8, &(next as i64).to_ne_bytes());
-            put(16, &(record_len(name) as u16).to_ne_bytes());
-            put(18, &[kind]);
-            put(NAME_OFFSET, name);
-        }
-        Ok(total)
+    /// The number of a node: not zero, which some programs take for a deleted entry.
+    pub(crate) fn inode_number(node: Node) -> u64 {
+        u64::from(node.0) + 1
     }
 
     fn inode(&self, node: Node) -> &Inode<'a> {
@@ -275,7 +244,7 @@ impl<'a> Tree<'a> {
                 return Ok(());
             }
         };
-        let mut node = ROOT;
+        let mut node = Self::ROOT;
         let mut parts = entry.path.parts().peekable();
         while let Some(part) = parts.next() {
             if part == b".." {
@@ -328,7 +297,7 @@ impl<'a> Tree<'a> {
     }
 
     fn linked(&self, target: Path<'a>) -> Option<&'a [u8]> {
-        let mut node = ROOT;
+        let mut node = Self::ROOT;
         for part in target.parts() {
             let Content::Directory(children) = &self.inode(node).content else {
                 return None;
@@ -357,14 +326,4 @@ impl<'a> Iterator for ReadDir<'_, 'a> {
         self.rest = rest;
         Some((self.tree.inode(first).name, first))
     }
-}
-
-/// Not zero, which some programs take for a deleted entry.
-fn inode_number(node: Node) -> u64 {
-    u64::from(node.0) + 1
-}
-
-/// Header, name and a terminating zero, rounded so that the next record is aligned.
-fn record_len(name: &[u8]) -> usize {
-    (NAME_OFFSET + name.len() + 1).next_multiple_of(align_of::<dirent64>())
 }

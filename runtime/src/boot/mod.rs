@@ -35,7 +35,7 @@ use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
 use crate::sched::thread::Entry;
 use crate::sync::Once;
-use crate::{console, entropy, sched, syscall};
+use crate::{console, entropy, host, sched, syscall};
 
 /// Memory below which nothing useful can run.
 const MIN_MEMORY_BYTES: u64 = 24 << 20;
@@ -178,6 +178,9 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         tls::set_template(template);
     }
     syscall::mount(read_files(tree.initrd));
+    if uhyve::is_present() {
+        host::install(&host::uhyve::Files);
+    }
     for note in machine.notes.iter().chain(&args.notes) {
         console::line(format_args!("{note}"));
     }

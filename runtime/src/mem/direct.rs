@@ -7,7 +7,8 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use dolmen_mm::ids::{GIANT_BYTES, HUGE_BYTES, PAGE_BYTES};
+use dolmen_fs::runs::Translation;
+use dolmen_mm::ids::{GIANT_BYTES, HUGE_BYTES, PAGE_BYTES, VirtAddr};
 use x86_64::structures::paging::PageTableFlags as Flags;
 
 use crate::sync::SpinLock;
@@ -187,6 +188,33 @@ fn index(at: u64, level: u32) -> usize {
 
 fn page_bytes(level: u32) -> u64 {
     (PAGE_BYTES as u64) << (9 * level)
+}
+
+/// Where an address of the image or of the direct map leads. Their mappings last, so what is found
+/// stays right; addresses of the arena are the memory manager's to translate.
+pub(crate) fn translate(address: u64) -> Option<Translation> {
+    if x86_64::VirtAddr::try_new(address).is_err() || super::ARENA.contains(VirtAddr(address)) {
+        return None;
+    }
+    let mut table = table_at(root());
+    for level in (0..=3).rev() {
+        let value = table[index(address, level)].load(Ordering::Acquire);
+        if value & Flags::PRESENT.bits() == 0 {
+            return None;
+        }
+        if level == 0 || value & Flags::HUGE_PAGE.bits() != 0 {
+            let size = page_bytes(level);
+            let offset = address & (size - 1);
+            return Some(Translation {
+                physical: (value & ADDRESS & !(size - 1)) + offset,
+                bytes: (size - offset) as usize,
+                readable: true,
+                writable: value & Flags::WRITABLE.bits() != 0,
+            });
+        }
+        table = table_at(value & ADDRESS);
+    }
+    None
 }
 
 /// Maps RAM into the direct map. What it holds only a part of a page of is left out.

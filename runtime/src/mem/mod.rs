@@ -5,6 +5,7 @@ pub(crate) mod app_heap;
 pub(crate) mod direct;
 pub(crate) mod kernel_heap;
 mod machine;
+pub(crate) mod pieces;
 
 use core::sync::atomic::Ordering;
 

@@ -48,7 +48,13 @@ fn what_must_go_right_does() {
     succeeds(
         program,
         &["files", &folder.display().to_string()],
-        "ok read 4 files",
+        "ok read 5 files",
+    );
+    let written = tempfile::tempdir().expect("a temporary folder");
+    succeeds(
+        program,
+        &["writefiles", &written.path().display().to_string()],
+        "ok files",
     );
     succeeds(program, &["time"], "ok seconds since 1970");
     succeeds(

@@ -108,7 +108,7 @@ fn linux_version(text: &str) -> Option<(u32, u32, u32)> {
 }
 
 /// Finds out where uhyve can run here, and gets what is needed for it.
-pub(super) fn place(tool: &Tool<'_>) -> Result<Place> {
+pub fn place(tool: &Tool<'_>) -> Result<Place> {
     let on_host = match tool.host.env(PLACE_VARIABLE).as_deref() {
         None | Some("" | "auto") => {
             let read = |path| std::fs::read_to_string(path).unwrap_or_default();

@@ -24,8 +24,8 @@ const BUSYBOX_PACKAGE: &str = "busybox-static";
 /// What to load, in this order, as far as it is not part of the kernel; `tun` because uhyve wants
 /// its device even for guests without a network.
 const MODULES: [&str; 10] = [
-    "virtio",
     "virtio_ring",
+    "virtio",
     "virtio_pci_legacy_dev",
     "virtio_pci_modern_dev",
     "virtio_pci",

@@ -4,6 +4,7 @@
 mod fatal;
 mod memory;
 mod system;
+mod written;
 
 use std::process::ExitCode;
 
@@ -11,9 +12,9 @@ use std::process::ExitCode;
 static ALLOCATOR: dolmen::GlobalAlloc = dolmen::GlobalAlloc;
 
 const USAGE: &str = "\
-usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort
+usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort | hang
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
-       faults files FOLDER | time | spawnstorm ROUNDS";
+       faults files FOLDER | writefiles FOLDER | time | spawnstorm ROUNDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +29,11 @@ fn main() -> ExitCode {
         ["panic-secondary"] => fatal::panic_secondary(),
         ["exit3"] => std::process::exit(3),
         ["abort"] => std::process::abort(),
+        ["hang"] => loop {
+            std::hint::spin_loop();
+        },
         ["files", folder] => system::files(folder),
+        ["writefiles", folder] => written::write_files(folder),
         ["time"] => system::time(),
         ["oom"] => memory::oom(usize::MAX),
         ["churn"] => memory::churn(50, 8),
