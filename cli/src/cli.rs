@@ -58,11 +58,13 @@ enum Verb {
     Run(verbs::run::Options),
     /// Run an application in every combination of modes and show a table
     Compare(verbs::compare::Options),
+    /// Run an application with gdb attached, stopped in its `main`
+    Gdb(verbs::gdb::Options),
     /// Run all tests: the crates' own, then the ones that boot images
     Test(verbs::test::Options),
 }
 
-/// The application of `build`, `run` and `compare`.
+/// The application of `build`, `run`, `compare` and `gdb`.
 #[derive(Debug, Args)]
 pub struct AppOptions {
     /// equake, microbench, the folder of a Cargo project, or an image file
@@ -139,11 +141,17 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn parse_variable(text: &str) -> Result<String, String> {
+pub(crate) fn parse_variable(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some((name, _)) if !name.is_empty() => Ok(text.to_owned()),
         _ => Err(format!("'{text}' is not of the form NAME=VALUE")),
     }
+}
+
+/// What an application's status is as the tool's own: a status beyond a byte must not become 0.
+pub(crate) fn exit_code(status: i32) -> u8 {
+    let code = u8::try_from(status & 0xff).unwrap_or(1);
+    if code == 0 && status != 0 { 1 } else { code }
 }
 
 /// Runs the verb of the command line and gives the tool's exit status.
@@ -175,6 +183,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Verb::Build(options) => verbs::build::execute(&tool, &options),
         Verb::Run(options) => verbs::run::execute(&tool, &options),
         Verb::Compare(options) => verbs::compare::execute(&tool, &options),
+        Verb::Gdb(options) => verbs::gdb::execute(&tool, &options),
         Verb::Test(options) => verbs::test::execute(&tool, &options),
     }
 }
@@ -187,6 +196,11 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_failure_becomes_a_success() {
+        assert_eq!([0, 3, 256, -1].map(exit_code), [0, 3, 1, 255]);
     }
 
     #[test]

@@ -43,6 +43,22 @@ fn no_hang_in_churn(cpus: u32) {
         .says("ok churned");
 }
 
+/// Linux in the emulated machine has no XSAVE: see `cli/src/run/uhyve/nested.rs`.
+#[test]
+fn threads_keep_their_vector_state() {
+    if !has_uhyve() {
+        return;
+    }
+    for cpus in [1, 2] {
+        Boot::app("vector")
+            .platform(UHYVE)
+            .cpus(cpus)
+            .run()
+            .ok()
+            .says_once("ok vector: ");
+    }
+}
+
 #[test]
 fn what_ends_a_run_gives_one_sentence_and_the_right_status() {
     if has_uhyve() {

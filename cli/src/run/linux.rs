@@ -44,6 +44,7 @@ pub(super) fn run(
         &mut command,
         Start {
             thp_disabled: spec.thp == Thp::Never,
+            own_group: false,
             cpus: Some(spec.cpus as usize).filter(|&cpus| cpus < available),
         },
     );

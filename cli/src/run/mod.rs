@@ -3,6 +3,7 @@
 mod bootargs;
 mod console;
 mod follow;
+mod gdb;
 mod linux;
 mod machine;
 mod monitor;
@@ -16,6 +17,7 @@ mod shares;
 pub mod uhyve;
 
 pub use console::{Console, Sink};
+pub use gdb::{Session, debug};
 pub use prepare::{App, Image, Prepared, Process, Tool, build_image, check_platform, prepare};
 pub use records::Filter;
 

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::process::Child;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,8 @@ pub(super) struct Ended {
 pub(super) struct Monitor {
     child: Child,
     output: Receiver<Vec<u8>>,
-    complaint: Option<JoinHandle<String>>,
+    complaint: Arc<Mutex<Vec<u8>>>,
+    listener: Option<JoinHandle<()>>,
 }
 
 impl Monitor {
@@ -30,22 +32,34 @@ impl Monitor {
     pub(super) fn new(mut child: Child) -> Result<Self> {
         let stdout = child.stdout.take().context("the machine has no output")?;
         let mut stderr = child.stderr.take().context("the machine has no messages")?;
-        let complaint = std::thread::spawn(move || {
-            let mut said = Vec::new();
+        let complaint = Arc::new(Mutex::new(Vec::new()));
+        let heard = complaint.clone();
+        let listener = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
             // Half a message is better than none.
-            let _ = stderr.read_to_end(&mut said);
-            String::from_utf8_lossy(&said).trim().to_owned()
+            while let Ok(length @ 1..) = stderr.read(&mut buffer) {
+                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+                heard.extend_from_slice(&buffer[..length]);
+            }
         });
         Ok(Self {
             child,
             output: read_ahead(stdout),
-            complaint: Some(complaint),
+            complaint,
+            listener: Some(listener),
         })
     }
 
     /// What the machine prints.
     pub(super) fn output(&self) -> &Receiver<Vec<u8>> {
         &self.output
+    }
+
+    /// What it has written to standard error so far.
+    pub(super) fn said(&self) -> String {
+        let heard = self.complaint.lock();
+        let heard = heard.unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&heard).trim().to_owned()
     }
 
     /// Makes sure that it has ended, and tells how. A machine that printed its last has a moment to
@@ -58,12 +72,23 @@ impl Monitor {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.stop();
-        let complaint = self
-            .complaint
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default();
-        Ended { code, complaint }
+        if let Some(listener) = self.listener.take() {
+            // It cannot panic, and what it heard counts anyway.
+            let _ = listener.join();
+        }
+        Ended {
+            code,
+            complaint: self.said(),
+        }
+    }
+
+    /// How it ended, if it has ended by itself.
+    pub(super) fn ended(&mut self) -> Option<Ended> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(Ended {
+            code: status.code(),
+            ..self.end()
+        })
     }
 
     fn stop(&mut self) {

@@ -12,6 +12,8 @@ pub(super) struct Start {
     pub(super) thp_disabled: bool,
     /// Only the first so many CPUs.
     pub(super) cpus: Option<usize>,
+    /// Apart from the terminal's Ctrl-C, which then reaches the tool alone.
+    pub(super) own_group: bool,
 }
 
 /// Arranges for `command` to start like this, and to die with the tool.
@@ -19,6 +21,10 @@ pub(super) fn arrange(command: &mut Command, start: Start) {
     let prepare = move || -> io::Result<()> {
         // SAFETY: prctl with these operations takes integers only.
         check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        if start.own_group {
+            // SAFETY: setpgid takes integers only; zeros mean this process.
+            check(unsafe { libc::setpgid(0, 0) })?;
+        }
         if start.thp_disabled {
             // SAFETY: as above; the unused arguments must be zero.
             check(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) })?;
@@ -120,13 +126,14 @@ mod tests {
         let mut command = Command::new("sh");
         command.args([
             "-c",
-            "test \"$(nproc)\" = 1 && grep -q '^THP_enabled:.0' /proc/$$/status",
+            "test \"$(nproc)\" = 1 && grep -q '^THP_enabled:.0' /proc/$$/status && set $(cat /proc/$$/stat) && test $5 = $$",
         ]);
         arrange(
             &mut command,
             Start {
                 thp_disabled: true,
                 cpus: Some(1),
+                own_group: true,
             },
         );
         let mut child = command.spawn().unwrap();

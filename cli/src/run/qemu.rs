@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::Console;
 use super::bootargs::command_line;
-use super::follow::{follow, judge};
+use super::follow::{TICK, follow, judge};
+use super::gdb::{Debuggee, Whereabouts};
 use super::machine::Machine;
 use super::monitor::{Ended, Monitor};
 use super::os::{Start, arrange};
@@ -22,6 +23,7 @@ use crate::spec::RunSpec;
 /// Names in the run's own directory: QEMU gives a meaning to spaces and commas in file names.
 const LOADER: &str = "loader";
 const IMAGE: &str = "image";
+const GDB: &str = "gdb";
 
 /// The processor with all that QEMU can emulate.
 const DEFAULT_CPU_MODEL: &str = "max";
@@ -32,29 +34,8 @@ pub(super) fn run(
     console: &mut Console,
     report: &mut RunReport,
 ) -> Result<()> {
-    let shares = Shares::new(&spec.files)?;
-    shares.check(&image.qemu)?;
     let directory = RunDirectory::new()?;
-    lay_out(image, spec, &directory.path)?;
-    let command_line = command_line(spec, &shares.words);
-    let machine = Machine {
-        cpus: spec.cpus,
-        machine: spec.machine.as_deref(),
-        cpu_model: spec.cpu_model.as_deref().unwrap_or(DEFAULT_CPU_MODEL),
-        nodes: spec.nodes,
-        mem_bytes: spec.memory(),
-        loader: LOADER,
-        image: IMAGE,
-        command_line: &command_line,
-    };
-    let mut command = Command::new(&image.qemu);
-    command
-        .args(machine.arguments())
-        .args(shares.arguments()?)
-        .current_dir(&directory.path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let mut command = command(image, spec, &directory.path)?;
     arrange(&mut command, Start::default());
     let started = Instant::now();
     let child = command
@@ -74,6 +55,66 @@ pub(super) fn run(
         report,
     );
     Ok(())
+}
+
+/// Starts the machine so that it waits for a debugger before its first instruction.
+pub(super) fn debug(image: &Image, spec: &RunSpec, directory: &Path) -> Result<Debuggee> {
+    let mut command = command(image, spec, directory)?;
+    command
+        .arg("-S")
+        .args([
+            "-chardev",
+            &format!("socket,id={GDB},path={GDB},server=on,wait=off"),
+        ])
+        .args(["-gdb", &format!("chardev:{GDB}")]);
+    let start = Start {
+        own_group: true,
+        ..Start::default()
+    };
+    arrange(&mut command, start);
+    let child = command
+        .spawn()
+        .with_context(|| format!("cannot start {}", image.qemu.display()))?;
+    let mut monitor = Monitor::new(child)?;
+    let socket = directory.join(GDB);
+    while !socket.exists() {
+        if let Some(ended) = monitor.ended() {
+            bail!("QEMU cannot make the machine: {}", ended.complaint);
+        }
+        std::thread::sleep(TICK);
+    }
+    Ok(Debuggee::on_this_host(
+        monitor,
+        socket.display().to_string(),
+        Whereabouts::Loader(image.loader.clone()),
+    ))
+}
+
+/// QEMU for this machine, with everything it needs in `directory`.
+fn command(image: &Image, spec: &RunSpec, directory: &Path) -> Result<Command> {
+    let shares = Shares::new(&spec.files)?;
+    shares.check(&image.qemu)?;
+    lay_out(image, spec, directory)?;
+    let command_line = command_line(spec, &shares.words);
+    let machine = Machine {
+        cpus: spec.cpus,
+        machine: spec.machine.as_deref(),
+        cpu_model: spec.cpu_model.as_deref().unwrap_or(DEFAULT_CPU_MODEL),
+        nodes: spec.nodes,
+        mem_bytes: spec.memory(),
+        loader: LOADER,
+        image: IMAGE,
+        command_line: &command_line,
+    };
+    let mut command = Command::new(&image.qemu);
+    command
+        .args(machine.arguments())
+        .args(shares.arguments()?)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
 }
 
 /// Puts the loader and the image, packed with the files it needs, where QEMU starts.

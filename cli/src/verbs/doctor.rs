@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::host::Host;
 use crate::run::Tool;
+use crate::run::uhyve::{self, LinuxState, PLACE_VARIABLE};
 use crate::toolchain::{Choice, find};
 
 /// One thing that was looked for.
@@ -54,8 +55,13 @@ fn examine(tool: &Tool<'_>) -> Vec<Finding> {
     let mut findings = toolchains(tool);
     findings.push(host_linker(tool.host));
     findings.push(qemu(tool));
-    findings.push(uhyve(tool.host));
-    findings.push(kvm(tool.host, &read("/proc/cpuinfo")));
+    findings.extend(uhyve(
+        tool.host,
+        &uhyve::cache(tool),
+        &read("/proc/cpuinfo"),
+        &read("/proc/sys/kernel/osrelease"),
+    ));
+    findings.push(gdb(tool.host));
     findings.push(huge_pages(&read(
         "/sys/kernel/mm/transparent_hugepage/enabled",
     )));
@@ -132,6 +138,14 @@ fn missing(what: &'static str, text: String) -> Finding {
     }
 }
 
+fn optional(what: &'static str, text: String) -> Finding {
+    Finding {
+        what,
+        state: State::Optional,
+        text,
+    }
+}
+
 fn host_linker(host: &dyn Host) -> Finding {
     match host.find_program("cc") {
         Some(path) => found("linker for this host", path.display().to_string()),
@@ -157,62 +171,82 @@ fn qemu(tool: &Tool<'_>) -> Finding {
     }
 }
 
-fn uhyve(host: &dyn Host) -> Finding {
-    let program = host.find_program("uhyve").or_else(|| {
-        let home = host.env("HOME")?;
-        let path = Path::new(&home).join(".cargo/bin/uhyve");
-        host.is_file(&path).then_some(path)
-    });
-    match program {
+/// uhyve itself, whether this host can run it, and the Linux for it where it cannot.
+fn uhyve(host: &dyn Host, cache: &Path, cpuinfo: &str, linux: &str) -> Vec<Finding> {
+    let program = match uhyve::find_uhyve(host, cache) {
         Some(path) => {
-            let version = host.output(&path, &["--version"]).unwrap_or_default();
-            found("uhyve", format!("{}, {}", version.trim(), path.display()))
+            let version = uhyve::version(host, &path).unwrap_or_default();
+            found("uhyve", format!("{version}, {}", path.display()))
         }
-        None => Finding {
-            what: "uhyve",
-            state: State::Optional,
-            text: "not installed: `cargo install uhyve --locked` (nothing uses it yet)".to_owned(),
-        },
+        None => {
+            let other = host.find_program("uhyve").map(|path| {
+                let version = uhyve::version(host, &path).unwrap_or("unknown".to_owned());
+                format!(" ({} is version {version})", path.display())
+            });
+            optional(
+                "uhyve",
+                format!(
+                    "not of version {} yet{}: the first run builds it, or `cargo install uhyve --locked --version {0}`",
+                    uhyve::VERSION,
+                    other.unwrap_or_default()
+                ),
+            )
+        }
+    };
+    let (kvm, on_host) = match uhyve::kvm_serves(host, cpuinfo, linux) {
+        Ok(()) => (
+            found(
+                "KVM",
+                "uhyve runs on it; QEMU emulates all the same".to_owned(),
+            ),
+            true,
+        ),
+        Err(why) => (
+            optional("KVM", format!("{why}: uhyve runs in an emulated Linux")),
+            false,
+        ),
+    };
+    let this_linux = match uhyve::starts_on(linux) {
+        Ok(()) => found("Linux of this host", linux.trim().to_owned()),
+        Err(why) => optional(
+            "Linux of this host",
+            format!(
+                "{why}, because KVM checks EFER before uhyve has set CPUID: uhyve runs in an emulated Linux"
+            ),
+        ),
+    };
+    let purpose = if on_host { ", for ./dolmen test" } else { "" };
+    let what = "Linux for uhyve";
+    let nested = match uhyve::linux_state(host, cache) {
+        LinuxState::There(places) => found(what, format!("{places}{purpose}")),
+        LinuxState::ToBeFetched(how) => optional(what, format!("{how}{purpose}")),
+        LinuxState::Unavailable(why) => optional(what, why),
+    };
+    let mut findings = vec![program, kvm, this_linux, nested];
+    if let Some(place) = host.env(PLACE_VARIABLE).filter(|place| !place.is_empty()) {
+        findings.push(found(PLACE_VARIABLE, format!("set to {place}")));
     }
+    findings
 }
 
-/// `/dev/kvm` alone says little: inside a virtual machine it may be there for hosts that cannot use
-/// it.
-fn kvm(host: &dyn Host, cpuinfo: &str) -> Finding {
-    let flags = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("flags"))
-        .unwrap_or_default();
-    let virtualises = flags
-        .split_whitespace()
-        .any(|flag| flag == "vmx" || flag == "svm");
-    let device = std::path::Path::new("/dev/kvm");
-    let there = host.is_file(device) || device.exists();
-    let optional = |text: &str| Finding {
-        what: "KVM",
-        state: State::Optional,
-        text: text.to_owned(),
-    };
-    match (there, virtualises) {
-        (true, true) => found(
-            "KVM",
-            "/dev/kvm; images run on QEMU's emulation all the same".to_owned(),
+/// Debuggers of images: `./dolmen gdb` needs it.
+fn gdb(host: &dyn Host) -> Finding {
+    match host.find_program("gdb") {
+        Some(path) => found("gdb", path.display().to_string()),
+        None => optional(
+            "gdb",
+            "not installed, ./dolmen gdb needs it: `apt-get install gdb`".to_owned(),
         ),
-        (true, false) => optional(
-            "/dev/kvm is there, but the CPU shows neither vmx nor svm: guests cannot use it, QEMU emulates",
-        ),
-        (false, _) => optional("no /dev/kvm: QEMU emulates"),
     }
 }
 
 fn huge_pages(setting: &str) -> Finding {
     let setting = setting.trim();
     if setting.is_empty() {
-        return Finding {
-            what: "huge pages of this Linux",
-            state: State::Optional,
-            text: "none: runs on linux have 4 KiB pages only".to_owned(),
-        };
+        return optional(
+            "huge pages of this Linux",
+            "none: runs on linux have 4 KiB pages only".to_owned(),
+        );
     }
     let text = if setting.contains("[always]") {
         setting.to_owned()
@@ -271,13 +305,91 @@ mod tests {
         }
     }
 
+    const AMD: &str = "flags : fpu svm\n";
+
+    fn about_uhyve(host: &FakeHost, cpuinfo: &str, linux: &str) -> Vec<Finding> {
+        uhyve(host, Path::new("/cache"), cpuinfo, linux)
+    }
+
+    #[track_caller]
+    fn says(findings: &[Finding], what: &str, state: State, words: &str) {
+        let finding = findings.iter().find(|f| f.what == what).unwrap();
+        assert!(finding.text.contains(words), "{finding:?}");
+        assert_eq!(finding.state, state, "{finding:?}");
+    }
+
     #[test]
-    fn versions_are_shown() {
+    fn uhyve_its_version_and_its_place_are_shown() {
         let host = FakeHost::default()
             .env("PATH", "/usr/bin")
+            .file("/dev/kvm")
+            .file("/cache/linux/boot/vmlinuz-6.1")
+            .file("/cache/busybox/bin/busybox")
             .file("/usr/bin/uhyve")
             .command("/usr/bin/uhyve --version", "uhyve 0.10.0\n");
-        assert_eq!(uhyve(&host).text, "uhyve 0.10.0, /usr/bin/uhyve");
+        let good = about_uhyve(&host, AMD, "6.1.0-57-amd64\n");
+        says(&good, "uhyve", State::Found, "0.10.0, /usr/bin/uhyve");
+        says(&good, "KVM", State::Found, "uhyve runs on it");
+        says(&good, "Linux of this host", State::Found, "6.1.0-57-amd64");
+        says(
+            &good,
+            "Linux for uhyve",
+            State::Found,
+            "/cache/linux, /cache/busybox, for ./dolmen test",
+        );
+        assert_eq!(good.len(), 4);
+
+        let new = about_uhyve(&host.env(PLACE_VARIABLE, "nested"), AMD, "6.12.113\n");
+        says(
+            &new,
+            "Linux of this host",
+            State::Optional,
+            "cannot start on Linux 6.12.113 and later",
+        );
+        says(
+            &new,
+            "KVM",
+            State::Optional,
+            "uhyve runs in an emulated Linux",
+        );
+        says(&new, PLACE_VARIABLE, State::Found, "set to nested");
+    }
+
+    #[test]
+    fn without_uhyve_the_way_to_it_is_shown() {
+        let old = FakeHost::default()
+            .env("PATH", "/usr/bin")
+            .file("/usr/bin/uhyve")
+            .command("/usr/bin/uhyve --version", "uhyve 0.9.1\n");
+        let findings = about_uhyve(&old, "flags : fpu\n", "6.1.0");
+        says(
+            &findings,
+            "uhyve",
+            State::Optional,
+            "(/usr/bin/uhyve is version 0.9.1)",
+        );
+        says(
+            &findings,
+            "uhyve",
+            State::Optional,
+            "cargo install uhyve --locked --version 0.10.0",
+        );
+        says(&findings, "KVM", State::Optional, "/dev/kvm is not there");
+        says(
+            &findings,
+            "Linux for uhyve",
+            State::Optional,
+            "DOLMEN_NESTED_KERNEL",
+        );
+        let with_device = about_uhyve(&old.file("/dev/kvm"), "flags : fpu\n", "6.1.0");
+        says(&with_device, "KVM", State::Optional, "neither vmx nor svm");
+    }
+
+    #[test]
+    fn gdb_comes_from_a_package() {
+        let host = FakeHost::default().env("PATH", "/usr/bin");
+        assert!(gdb(&host).text.contains("apt-get install gdb"));
+        assert_eq!(gdb(&host.file("/usr/bin/gdb")).state, State::Found);
     }
 
     #[test]

@@ -3,5 +3,6 @@
 pub mod build;
 pub mod compare;
 pub mod doctor;
+pub mod gdb;
 pub mod run;
 pub mod test;

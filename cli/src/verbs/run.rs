@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::cli::{AppOptions, RunOptions};
+use crate::cli::{AppOptions, RunOptions, exit_code};
 use crate::report::write_json;
 use crate::run::{App, Console, Sink, Tool, check_platform, prepare, run};
 use crate::spec::{Platform, Thp};
@@ -65,11 +65,5 @@ pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
     if let Some(path) = &options.run.json {
         write_json(path, &report)?;
     }
-    // A status beyond a byte must not become 0.
-    let status = u8::try_from(report.exit_status & 0xff).unwrap_or(1);
-    Ok(if status == 0 && report.exit_status != 0 {
-        1
-    } else {
-        status
-    })
+    Ok(exit_code(report.exit_status))
 }

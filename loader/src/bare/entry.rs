@@ -204,7 +204,11 @@ extern "C" fn start(information: u32) -> ! {
 ///
 /// `entry` must be the entry point of a loaded application, and everything that `information`
 /// refers to must stay as it is.
-pub(super) unsafe fn enter(entry: u64, information: &'static RawBootInfo) -> ! {
+// A debugger stops here, where the first argument (RDI) tells it where the application was put.
+// SAFETY: Nothing else has this name.
+#[unsafe(export_name = "dolmen_loader_enter")]
+#[inline(never)]
+pub(super) unsafe extern "C" fn enter(entry: u64, information: &'static RawBootInfo) -> ! {
     // SAFETY: The caller vouches for the entry point. The stack is used by nobody else, and the
     // entry point adds its size to the stack pointer itself.
     unsafe {

@@ -1,6 +1,6 @@
 //! uhyve's own arguments.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::spec::{MIB, RunSpec};
 
@@ -12,7 +12,7 @@ const MEMORY_STEP: u64 = 2 * MIB;
 pub(super) struct Guest<'a> {
     pub(super) spec: &'a RunSpec,
     /// The image, where uhyve finds it.
-    pub(super) image: &'a Path,
+    pub(super) image: PathBuf,
     /// Whether it is an archive of files, which the guest is to unpack itself.
     pub(super) archive: bool,
     /// Files and folders where uhyve finds them, and the paths under which the guest does.
@@ -72,7 +72,7 @@ mod tests {
         };
         let guest = Guest {
             spec: &spec,
-            image: Path::new("/job/image"),
+            image: "/job/image".into(),
             archive: true,
             files: vec![("/files/0".into(), "/data".to_owned())],
             kernel: vec!["thp=never".to_owned()],

@@ -11,7 +11,7 @@ use super::nested::Nested;
 use crate::image::FileMapping;
 
 /// The files of one run, as they were before it.
-pub(super) struct Files(Vec<Mapped>);
+pub(in crate::run) struct Files(Vec<Mapped>);
 
 struct Mapped {
     host: PathBuf,
@@ -81,7 +81,7 @@ impl Files {
     }
 
     /// Brings back what the guest has written or removed.
-    pub(super) fn receive(&self, linux: &mut Nested) -> Result<()> {
+    pub(in crate::run) fn receive(&self, linux: &mut Nested) -> Result<()> {
         for (number, mapped) in self.0.iter().enumerate() {
             let place = format!("/job/files{number}/it");
             match &mapped.before {

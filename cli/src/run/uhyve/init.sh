@@ -37,7 +37,7 @@ while read -r verb argument size <&3; do
     kill) killall -9 uhyve ;;
     clean) rm -rf /job/* /tmp/* ;;
     pack) tar cf /tmp/packed -C "$argument" . ;;
-    bridge) nc 127.0.0.1 "$argument" < /dev/vport0p3 > /dev/vport0p3 & ;;
+    bridge) nc 127.0.0.1 "$argument" <> /dev/vport0p3 >&0 & ;;
     get)
         if [ -e "$argument" ]; then
             stat -c %s "$argument" >&3

@@ -2,6 +2,7 @@
 //! small emulated Linux otherwise.
 
 mod command;
+mod debug;
 mod files;
 mod initramfs;
 mod nested;
@@ -28,11 +29,13 @@ use crate::report::RunReport;
 use crate::spec::{MIB, RunSpec};
 
 use command::Guest;
-use nested::Nested;
-pub use parts::{Parts, VERSION, cache, find_uhyve, version};
+pub(super) use debug::debug;
+pub(super) use files::Files;
+pub(super) use nested::{Job, Nested};
+pub use parts::{LinuxState, Parts, VERSION, cache, find_uhyve, linux_state, version};
 
 /// The variable that overrides where uhyve runs.
-const PLACE_VARIABLE: &str = "DOLMEN_UHYVE";
+pub const PLACE_VARIABLE: &str = "DOLMEN_UHYVE";
 
 /// The first Linux with which uhyve 0.10.0 cannot start: KVM refuses bits of EFER that the guest's
 /// CPUID, which uhyve sets later, does not show yet ("KVM: x86: Check EFER validity on
@@ -82,6 +85,11 @@ pub fn kvm_serves(host: &dyn Host, cpuinfo: &str, linux: &str) -> Result<(), Str
     if !virtualises {
         return Err("/dev/kvm is there, but the CPU shows neither vmx nor svm".to_owned());
     }
+    starts_on(linux)
+}
+
+/// Whether uhyve can start on a host with this Linux; if not, why.
+pub fn starts_on(linux: &str) -> Result<(), String> {
     let (major, minor, patch) = FIRST_BROKEN_LINUX;
     match linux_version(linux) {
         Some(version) if version >= FIRST_BROKEN_LINUX => Err(format!(
@@ -140,7 +148,16 @@ pub(super) fn run(
         ));
     }
     let directory = RunDirectory::new()?;
-    let (file, archive) = lay_out(image, spec, &directory.path)?;
+    let guest = guest(image, spec, &directory.path)?;
+    match &image.place {
+        Place::Host { uhyve } => on_host(uhyve, guest, console, report),
+        Place::Nested { qemu, parts } => in_nested(qemu, parts, guest, console, report),
+    }
+}
+
+/// What uhyve is to run, but for the files of the host.
+fn guest<'a>(image: &UhyveImage, spec: &'a RunSpec, directory: &Path) -> Result<Guest<'a>> {
+    let (file, archive) = lay_out(image, spec, directory)?;
     let mut words = words_of_image(&image.file, image.kind)?;
     words.kernel.extend(bootargs::kernel_words(spec));
     // uhyve's machines have one node; the kernel divides it.
@@ -150,19 +167,15 @@ pub(super) fn run(
     if !spec.args.is_empty() {
         words.application = spec.args.clone();
     }
-    let guest = Guest {
+    Ok(Guest {
         spec,
-        image: &file,
+        image: file,
         archive,
         files: Vec::new(),
         kernel: words.kernel,
         application: words.application,
         gdb_port: None,
-    };
-    match &image.place {
-        Place::Host { uhyve } => on_host(uhyve, guest, console, report),
-        Place::Nested { qemu, parts } => in_nested(qemu, parts, guest, console, report),
-    }
+    })
 }
 
 /// The image with the files that the arguments name, and whether it is an archive.
@@ -180,6 +193,18 @@ fn on_host(
     console: &mut Console,
     report: &mut RunReport,
 ) -> Result<()> {
+    let started = Instant::now();
+    let mut monitor = start_on_host(uhyve, &mut guest, Start::default())?;
+    let end = follow(monitor.output(), guest.spec, started, console, report);
+    let ended = monitor.end();
+    report.host_wall(started.elapsed());
+    let said = ended.complaint;
+    judge(end, guest.spec, None, "uhyve", &said, console, report);
+    Ok(())
+}
+
+/// Starts uhyve as a process of this host, with the host's own files.
+fn start_on_host(uhyve: &Path, guest: &mut Guest<'_>, start: Start) -> Result<Monitor> {
     guest.files = guest
         .spec
         .files
@@ -192,18 +217,11 @@ fn on_host(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    arrange(&mut command, Start::default());
-    let started = Instant::now();
+    arrange(&mut command, start);
     let child = command
         .spawn()
         .with_context(|| format!("cannot start {}", uhyve.display()))?;
-    let mut monitor = Monitor::new(child)?;
-    let end = follow(monitor.output(), guest.spec, started, console, report);
-    let ended = monitor.end();
-    report.host_wall(started.elapsed());
-    let said = ended.complaint;
-    judge(end, guest.spec, None, "uhyve", &said, console, report);
-    Ok(())
+    Monitor::new(child)
 }
 
 /// The Linux that the runs of this process share.
@@ -217,7 +235,7 @@ fn in_nested(
     report: &mut RunReport,
 ) -> Result<()> {
     let spec = guest.spec;
-    let image = std::fs::read(guest.image)
+    let image = std::fs::read(&guest.image)
         .with_context(|| format!("cannot read {}", guest.image.display()))?;
     let files = files::Files::read(&spec.files)?;
     let guest_bytes = command::memory(spec);
@@ -233,7 +251,7 @@ fn in_nested(
     };
     linux.clean()?;
     linux.put("/job/image", &image)?;
-    guest.image = Path::new("/job/image");
+    guest.image = "/job/image".into();
     guest.files = files.send(&mut linux)?;
     // The Linux is not part of the run.
     let started = Instant::now();

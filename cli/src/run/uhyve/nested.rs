@@ -43,7 +43,7 @@ const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic loglevel=4 no_time
 
 /// A Linux that runs.
 #[derive(Debug)]
-pub(super) struct Nested {
+pub(in crate::run) struct Nested {
     qemu: Arc<Mutex<Child>>,
     control: BufReader<UnixStream>,
     console: UnixStream,
@@ -111,7 +111,12 @@ impl Nested {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        arrange(&mut command, Start::default());
+        // An interrupt is for the tool to handle, which can still ask this machine to end its run.
+        let start_apart = Start {
+            own_group: true,
+            ..Start::default()
+        };
+        arrange(&mut command, start_apart);
         let qemu = Arc::new(Mutex::new(start(command)?));
         let connect = |name: &str| connect(&qemu, &at(name));
         let console = connect("console")?;
@@ -191,7 +196,7 @@ impl Nested {
     }
 
     /// Reads a file, if it is there.
-    pub(super) fn get(&mut self, path: &str) -> Result<Option<Vec<u8>>> {
+    pub(in crate::run) fn get(&mut self, path: &str) -> Result<Option<Vec<u8>>> {
         self.send(&format!("get {path}"), &[])?;
         let answer = self.line()?;
         if answer == "none" {
@@ -227,7 +232,7 @@ impl Nested {
 
     /// Makes sure that `job` ends. One that is over has a moment to end by itself; one that has not
     /// yet become uhyve is not found the first time.
-    pub(super) fn kill(&mut self, job: &Job) -> Result<()> {
+    pub(in crate::run) fn kill(&mut self, job: &Job) -> Result<()> {
         let begin = Instant::now();
         while !job.ends_within(KILL_STEP) {
             if begin.elapsed() > PATIENCE {
@@ -297,13 +302,13 @@ fn connect(qemu: &Mutex<Child>, path: &Path) -> Result<UnixStream> {
     }
 }
 
-fn free_port() -> Result<u16> {
+pub(super) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
     Ok(listener.local_addr()?.port())
 }
 
 /// A uhyve that runs in the Linux.
-pub(super) struct Job {
+pub(in crate::run) struct Job {
     output: Receiver<Vec<u8>>,
     end: JoinHandle<Option<i32>>,
 }
@@ -332,8 +337,13 @@ impl Job {
     }
 
     /// What the guest prints, until uhyve ends.
-    pub(super) fn output(&self) -> &Receiver<Vec<u8>> {
+    pub(in crate::run) fn output(&self) -> &Receiver<Vec<u8>> {
         &self.output
+    }
+
+    /// Whether uhyve, or the Linux, has ended.
+    pub(in crate::run) fn ended(&self) -> bool {
+        self.end.is_finished()
     }
 
     /// Whether it ends before `limit` is over. Its output goes nowhere meanwhile.
@@ -348,7 +358,7 @@ impl Job {
     }
 
     /// uhyve's status; `None` if the Linux has stopped.
-    pub(super) fn status(self) -> Option<i32> {
+    pub(in crate::run) fn status(self) -> Option<i32> {
         // The thread must not wait for somebody who takes its output.
         drop(self.output);
         self.end.join().ok().flatten()

@@ -143,6 +143,76 @@ pub(super) fn all(tool: &Tool<'_>) -> Result<Parts> {
     })
 }
 
+/// How far the Linux for uhyve is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinuxState {
+    /// All its parts are there.
+    There(String),
+    /// The first run gets what is missing.
+    ToBeFetched(String),
+    /// It cannot be had here.
+    Unavailable(String),
+}
+
+/// Looks for the parts of the Linux for uhyve, and fetches nothing.
+pub fn linux_state(host: &dyn Host, cache: &Path) -> LinuxState {
+    let mut places = Vec::new();
+    let mut packages = Vec::new();
+    for (what, variables, package) in [
+        (
+            "linux",
+            &[KERNEL_VARIABLE, MODULES_VARIABLE][..],
+            KERNEL_PACKAGE,
+        ),
+        ("busybox", &[BUSYBOX_VARIABLE][..], BUSYBOX_PACKAGE),
+    ] {
+        if host.env(variables[0]).is_none() {
+            let place = cache.join(what);
+            if host.is_dir(&place) {
+                places.push(place);
+            } else {
+                packages.push(package);
+            }
+            continue;
+        }
+        for variable in variables {
+            let Some(named) = host.env(variable).map(PathBuf::from) else {
+                return LinuxState::Unavailable(format!(
+                    "{} is set, {variable} is not",
+                    variables[0]
+                ));
+            };
+            if !host.is_file(&named) && !host.is_dir(&named) {
+                return LinuxState::Unavailable(format!(
+                    "{variable} names {}, which is not there",
+                    named.display()
+                ));
+            }
+            places.push(named);
+        }
+    }
+    let list = |places: Vec<PathBuf>| {
+        let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+        places.join(", ")
+    };
+    if packages.is_empty() {
+        return LinuxState::There(list(places));
+    }
+    let packages = packages.join(" and ");
+    let lacking = ["apt-get", "apt-cache", "dpkg-deb"]
+        .into_iter()
+        .find(|program| host.find_program(program).is_none());
+    match lacking {
+        None => LinuxState::ToBeFetched(format!(
+            "the first run downloads {packages} to {}",
+            cache.display()
+        )),
+        Some(program) => LinuxState::Unavailable(format!(
+            "no {program} to download {packages}: {KERNEL_VARIABLE}, {MODULES_VARIABLE} and {BUSYBOX_VARIABLE} can name a kernel, the folder of its modules and a static busybox"
+        )),
+    }
+}
+
 fn bail_without<T>(variable: &str) -> Result<T> {
     bail!("{KERNEL_VARIABLE} is set, so {variable} has to name the folder of its modules")
 }
@@ -312,6 +382,50 @@ mod tests {
         let found = find_uhyve(&host, Path::new("/cache")).unwrap();
         assert_eq!(found, Path::new("/home/u/.cargo/bin/uhyve"));
         assert!(!serves("0.1.0") && !serves("0.100.0") && serves("0.10.0"));
+    }
+
+    #[test]
+    fn the_parts_of_the_linux_are_found_or_can_be_got() {
+        let state = |host: &FakeHost| linux_state(host, Path::new("/cache"));
+        let bare = FakeHost::default().env("PATH", "/usr/bin");
+        let LinuxState::Unavailable(why) = state(&bare) else {
+            panic!("there is no apt-get");
+        };
+        assert!(
+            why.contains("apt-get") && why.contains(BUSYBOX_VARIABLE),
+            "{why}"
+        );
+        let debian = ["apt-get", "apt-cache", "dpkg-deb"]
+            .iter()
+            .fold(bare.clone(), |host, program| {
+                host.file(&format!("/usr/bin/{program}"))
+            });
+        let with_linux = debian.clone().file("/cache/linux/boot/vmlinuz-6.1");
+        assert_eq!(
+            state(&with_linux),
+            LinuxState::ToBeFetched("the first run downloads busybox-static to /cache".to_owned())
+        );
+        let both = with_linux.file("/cache/busybox/bin/busybox");
+        let places = "/cache/linux, /cache/busybox".to_owned();
+        assert_eq!(state(&both), LinuxState::There(places));
+
+        let half = debian.file("/k").env(KERNEL_VARIABLE, "/k");
+        let LinuxState::Unavailable(why) = state(&half) else {
+            panic!("no modules are named");
+        };
+        assert!(why.contains("DOLMEN_NESTED_MODULES is not"), "{why}");
+        let named = half
+            .file("/m/kvm.ko")
+            .env(MODULES_VARIABLE, "/m")
+            .env(BUSYBOX_VARIABLE, "/b");
+        let LinuxState::Unavailable(why) = state(&named) else {
+            panic!("there is no /b");
+        };
+        assert!(why.contains("/b, which is not there"), "{why}");
+        assert_eq!(
+            state(&named.file("/b")),
+            LinuxState::There("/k, /m, /b".to_owned())
+        );
     }
 
     #[test]

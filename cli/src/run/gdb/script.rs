@@ -1,0 +1,79 @@
+//! The commands that bring gdb to the application's `main`.
+
+use std::path::Path;
+
+use super::Whereabouts;
+use super::symbols::Symbols;
+
+/// An emulated machine on a loaded host may answer late. Seconds.
+const PATIENCE: u32 = 600;
+
+/// What gdb is to do first. `target` is what it connects to, `elf` the application.
+pub(super) fn commands(
+    whereabouts: &Whereabouts,
+    target: &str,
+    elf: &Path,
+    symbols: &Symbols,
+) -> String {
+    let elf = quoted(elf);
+    let place = match whereabouts {
+        Whereabouts::Loader(loader) => format!(
+            "file {}\n\
+             target remote {target}\n\
+             thbreak *dolmen_loader_enter\n\
+             continue\n\
+             symbol-file -o $rdi-{:#x} {elf}\n",
+            quoted(loader),
+            symbols.entry
+        ),
+        Whereabouts::Server => format!("file {elf}\ntarget remote {target}\n"),
+    };
+    // The scripts that an image names are gdb's own business, and only if the user trusts them.
+    format!(
+        "set confirm off\n\
+         set pagination off\n\
+         set auto-load python-scripts off\n\
+         set remotetimeout {PATIENCE}\n\
+         {place}\
+         tbreak {}\n\
+         continue\n\
+         set confirm on\n\
+         set pagination on\n",
+        symbols.main
+    )
+}
+
+/// A file's name as gdb's commands read it.
+fn quoted(path: &Path) -> String {
+    let mut text = String::from('"');
+    for c in path.display().to_string().chars() {
+        if c == '"' || c == '\\' {
+            text.push('\\');
+        }
+        text.push(c);
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYMBOLS: Symbols = Symbols {
+        entry: 0x2bf98,
+        main: String::new(),
+    };
+
+    #[test]
+    fn the_loader_or_the_server_says_where_the_image_is() {
+        let elf = Path::new("/a b/\"c\"");
+        let loader = Whereabouts::Loader("/loader".into());
+        let text = commands(&loader, "/run/gdb", elf, &SYMBOLS);
+        assert!(text.contains("file \"/loader\"\ntarget remote /run/gdb\n"));
+        assert!(text.contains("symbol-file -o $rdi-0x2bf98 \"/a b/\\\"c\\\"\"\ntbreak "));
+        let text = commands(&Whereabouts::Server, "127.0.0.1:1", elf, &SYMBOLS);
+        assert!(text.contains("file \"/a b/\\\"c\\\"\"\ntarget remote 127.0.0.1:1\ntbreak "));
+        assert!(!text.contains("dolmen_loader_enter"));
+    }
+}
