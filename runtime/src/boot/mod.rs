@@ -1,13 +1,11 @@
 //! From the loader's hand-over to the application's first instruction.
 
+mod application;
 mod image;
 pub(crate) mod smp;
 pub(crate) mod tls;
 
-use alloc::ffi::CString;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::ffi::c_char;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -214,7 +212,7 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         local.memory_ticks.store(0, Ordering::Relaxed);
     }
     let main = Entry {
-        function: main_thread,
+        function: application::main_thread,
         argument: 0,
     };
     if sched::spawn::spawn(main, MAIN_STACK_BYTES, Some(boot_cpu.cpu)).is_none() {
@@ -372,36 +370,4 @@ impl PhysicalMemory for Firmware {
     fn read(&self, physical: u64, bytes: usize) -> Option<&[u8]> {
         direct::firmware_bytes(physical, bytes)
     }
-}
-
-unsafe extern "C" {
-    /// The application's entry, in std.
-    fn runtime_entry(argc: i32, argv: *const *const c_char, env: *const *const c_char) -> !;
-}
-
-/// The first function of the main thread.
-extern "C" fn main_thread(_: usize) {
-    let args = &settings().expect("set before there are threads").args;
-    let program = core::iter::once(String::from("dolmen"));
-    let (arguments, argc) = strings(program.chain(args.app_args.iter().cloned()));
-    let (environment, _) = strings(
-        args.env
-            .iter()
-            .map(|(key, value)| alloc::format!("{key}={value}")),
-    );
-    // SAFETY: both are arrays of C strings that end with a null pointer and live for ever.
-    unsafe { runtime_entry(argc, arguments, environment) }
-}
-
-/// An array of C strings with a null pointer at its end, for ever, and their number.
-fn strings(all: impl Iterator<Item = String>) -> (*const *const c_char, i32) {
-    let mut pointers: Vec<*const c_char> = all
-        .map(|text| {
-            let text = CString::new(text).unwrap_or_default();
-            text.into_raw().cast_const()
-        })
-        .collect();
-    let count = pointers.len() as i32;
-    pointers.push(core::ptr::null());
-    (pointers.leak().as_ptr(), count)
 }

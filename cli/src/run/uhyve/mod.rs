@@ -5,6 +5,7 @@ mod command;
 mod debug;
 mod files;
 mod initramfs;
+mod job;
 mod nested;
 mod parts;
 
@@ -31,7 +32,8 @@ use crate::spec::{MIB, RunSpec};
 use command::Guest;
 pub(super) use debug::debug;
 pub(super) use files::Files;
-pub(super) use nested::{Job, Nested};
+pub(super) use job::Job;
+pub(super) use nested::Nested;
 pub use parts::{LinuxState, Parts, VERSION, cache, find_uhyve, linux_state, version};
 
 /// The variable that overrides where uhyve runs.
