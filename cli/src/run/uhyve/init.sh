@@ -2,7 +2,7 @@
 # The first process of the small Linux in which uhyve runs. It does what the host tool asks for by
 # the first port of the virtual serial device; what uhyve prints goes out by the second.
 
-for program in cat cut head ifconfig insmod killall mkdir mount nc poweroff rm sh stat tar; do
+for program in head ifconfig insmod killall mkdir mount nc poweroff rm sh stat tar; do
     /bin/busybox ln -s busybox "/bin/$program"
 done
 export PATH=/bin
@@ -40,8 +40,10 @@ while read -r verb argument size <&3; do
     bridge) nc 127.0.0.1 "$argument" <> /dev/vport0p3 >&0 & ;;
     get)
         if [ -e "$argument" ]; then
-            stat -c %s "$argument" >&3
-            cat "$argument" >&3
+            # It may be growing meanwhile.
+            size=$(stat -c %s "$argument")
+            echo "$size" >&3
+            head -c "$size" "$argument" >&3
         else
             echo none >&3
         fi
