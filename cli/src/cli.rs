@@ -80,6 +80,12 @@ pub struct RunOptions {
     /// Memory of the machine, such as 512M or 4G [default: 1G, or 512M per node]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub mem: Option<u64>,
+    /// Processor that QEMU emulates, such as qemu64 or EPYC,-xsave [default: max]
+    #[arg(long = "cpu", value_name = "MODEL")]
+    pub cpu_model: Option<String>,
+    /// Machine that QEMU emulates, such as q35 [default: QEMU's own]
+    #[arg(long, value_name = "TYPE")]
+    pub machine: Option<String>,
     /// Where fresh memory is placed: local
     #[arg(long, value_name = "POLICY", default_value = "local")]
     pub numa: Numa,
@@ -89,7 +95,8 @@ pub struct RunOptions {
     /// Under uhyve, put the guest's memory at 4 GiB instead of at a random address
     #[arg(long)]
     pub fixed_address: bool,
-    /// Let the application see a file of this host; files named in its arguments it sees anyway
+    /// Let the application see a file or folder of this host; what it writes there is on the host.
+    /// Files named in its arguments it sees anyway, to read
     #[arg(long = "file", value_name = "HOST:GUEST")]
     pub files: Vec<FileMapping>,
     /// Set a variable in the application's environment
@@ -109,6 +116,8 @@ impl RunOptions {
         RunSpec {
             platform,
             cpus,
+            cpu_model: self.cpu_model.clone(),
+            machine: self.machine.clone(),
             nodes,
             mem_bytes: self.mem,
             thp,

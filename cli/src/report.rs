@@ -35,6 +35,9 @@ pub struct RunReport {
     pub platform: Platform,
     /// Processors.
     pub cpus: u32,
+    /// Which processor QEMU was asked to emulate, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
     /// NUMA nodes.
     pub nodes: u32,
     /// The machine's memory; absent on Linux.
@@ -77,6 +80,7 @@ impl RunReport {
             args: spec.args.clone(),
             platform: spec.platform,
             cpus: spec.cpus,
+            cpu_model: spec.cpu_model.clone().filter(|_| machine),
             nodes: if machine { spec.nodes } else { 1 },
             mem_bytes: machine.then(|| spec.memory()),
             thp: spec.thp.name(),

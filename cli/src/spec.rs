@@ -150,7 +150,11 @@ pub struct RunSpec {
     pub platform: Platform,
     /// Processors of the machine.
     pub cpus: u32,
-    /// Its NUMA nodes.
+    /// Which processor QEMU emulates, in its own words; `None` for all that it can.
+    pub cpu_model: Option<String>,
+    /// Which machine QEMU emulates, in its own words; `None` for its default.
+    pub machine: Option<String>,
+    /// The machine's NUMA nodes.
     pub nodes: u32,
     /// Its memory; `None` for the default of [`RunSpec::memory`].
     pub mem_bytes: Option<u64>,
@@ -162,7 +166,7 @@ pub struct RunSpec {
     pub fixed_address: bool,
     /// The run is ended after this time.
     pub timeout: Option<Duration>,
-    /// Host files that the application sees.
+    /// Files and folders of the host that the application sees.
     pub files: Vec<FileMapping>,
     /// Variables of the application's environment, `NAME=VALUE`.
     pub env: Vec<String>,
@@ -183,6 +187,8 @@ impl Default for RunSpec {
         Self {
             platform: Platform::Qemu,
             cpus: 4,
+            cpu_model: None,
+            machine: None,
             nodes: 1,
             mem_bytes: None,
             thp: Thp::Always,

@@ -104,9 +104,9 @@ fn unknown_words_are_usage_errors() {
         "'lots' is no size",
     );
     refused(
-        &mut dolmen(&["run", "equake", "--file", "/nowhere:/x"]),
+        &mut dolmen(&["run", "equake", "--file", "/nowhere/x:/x"]),
         2,
-        "there is no file /nowhere",
+        "there is no folder /nowhere for the file x",
     );
 }
 

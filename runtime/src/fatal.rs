@@ -5,13 +5,13 @@
 
 use core::fmt::Write;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use dolmen_mm::{Access, FaultError};
 
 use crate::console::ReportConsole;
 use crate::cpu::vectors::TrapFrame;
-use crate::cpu::{apic, clock, halt_forever, local};
+use crate::cpu::{apic, clock, halt_forever, local, machine_check};
 use crate::dev::exit::exit_machine;
 use crate::{mem, report, sched};
 
@@ -25,7 +25,10 @@ const NULL_BYTES: u64 = 64 << 10;
 /// How long the other processors have to stop, in nanoseconds.
 const STOP_NANOS: u64 = 2_000_000_000;
 
-static ENDING: AtomicBool = AtomicBool::new(false);
+/// The number of the processor that ends the run, plus 1; 0 while none does.
+static ENDING: AtomicU32 = AtomicU32::new(0);
+/// Set when the processor that ends the run has failed at it.
+static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// A fault that ends the run.
 pub(crate) enum Fault {
@@ -37,16 +40,38 @@ pub(crate) enum Fault {
     },
     /// A page fault in the page-fault handler.
     Nested { address: u64 },
+    /// A non-maskable interrupt.
+    NonMaskable,
+    /// A machine check, with what the processor tells about it.
+    MachineCheck(Option<machine_check::Error>),
     /// Any other exception.
     Exception { name: &'static str, code: u64 },
 }
 
-/// Takes the right to end the run; a processor that comes second stops here.
+/// Takes the right to end the run, or gives the number, plus 1, of the processor that has it.
+fn claim_end() -> Result<(), u32> {
+    let me = u32::from(local::this().cpu.get()) + 1;
+    ENDING
+        .compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire)
+        .map(|_| ())
+}
+
+/// Takes the right to end the run; a processor that comes second stops here. One that comes again
+/// has faulted on its way out, and leaves at once.
 fn begin_end() {
     x86_64::instructions::interrupts::disable();
-    if ENDING.swap(true, Ordering::AcqRel) {
+    let Err(owner) = claim_end() else { return };
+    if owner != u32::from(local::this().cpu.get()) + 1 {
         stop_here();
     }
+    if !FAILED.swap(true, Ordering::Relaxed) {
+        let _ = writeln!(
+            ReportConsole,
+            "dolmen: fatal: {Whereabouts}: one more fault while the run was being ended"
+        );
+        leave(STATUS_ABORTED);
+    }
+    exit_machine(STATUS_ABORTED)
 }
 
 /// Asks the other processors to stop and waits until they have, or for two seconds: one that is
@@ -83,7 +108,7 @@ pub(crate) fn on_stop_request() {
 
 /// Stops this processor if the run is ending. The scheduler asks before it runs a thread.
 pub(crate) fn stop_if_ending() {
-    if ENDING.load(Ordering::Relaxed) {
+    if ENDING.load(Ordering::Relaxed) != 0 {
         x86_64::instructions::interrupts::disable();
         stop_here();
     }
@@ -144,6 +169,18 @@ pub(crate) fn report(fault: Fault, frame: &TrapFrame) -> ! {
             console,
             "dolmen: fatal: {Whereabouts}: the kernel's page-fault handler touched the unmapped address {address:#x}",
         ),
+        Fault::NonMaskable => writeln!(
+            console,
+            "dolmen: fatal: {Whereabouts}: non-maskable interrupt: broken hardware, a watchdog, or somebody's request",
+        ),
+        Fault::MachineCheck(Some(error)) => writeln!(
+            console,
+            "dolmen: fatal: {Whereabouts}: machine check: {error}",
+        ),
+        Fault::MachineCheck(None) => writeln!(
+            console,
+            "dolmen: fatal: {Whereabouts}: machine check without a report",
+        ),
         Fault::Exception { name, code } => writeln!(
             console,
             "dolmen: fatal: {Whereabouts}: {name} (error code {code:#x})",
@@ -163,6 +200,24 @@ pub(crate) fn report(fault: Fault, frame: &TrapFrame) -> ! {
     }
     report::at_exit();
     leave(STATUS_ABORTED)
+}
+
+/// Ends the run because of an exception while the processor that boots has no data of its own yet.
+pub(crate) fn report_early(name: &str, address: Option<u64>, frame: &TrapFrame) -> ! {
+    if !FAILED.swap(true, Ordering::Relaxed) {
+        let mut console = ReportConsole;
+        let _ = write!(console, "dolmen: fatal: {name} while booting");
+        if let Some(address) = address {
+            let _ = write!(console, " at address {address:#x}");
+        }
+        let _ = writeln!(
+            console,
+            " (error code {:#x}, instruction at {:#x})",
+            frame.error, frame.rip
+        );
+        leave(STATUS_ABORTED);
+    }
+    exit_machine(STATUS_ABORTED)
 }
 
 fn page_sentence(
@@ -239,7 +294,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
         );
         leave(STATUS_ABORTED);
     }
-    if ENDING.swap(true, Ordering::AcqRel) {
+    if claim_end().is_err() {
         // A panic of the processor that ends the run, or one that is too late to be told.
         let _ = writeln!(
             console,

@@ -3,23 +3,24 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
-use crate::boot;
+use crate::boot::{self, Settings};
 use crate::console::ReportConsole;
 use crate::cpu::{clock, local};
 use crate::mem::{self, Manager};
 
-/// Writes the kernel's record: the machine, times, counters and the account of all frames.
+/// Writes the kernel's record: the machine, times, counters and the account of all frames. A run
+/// that ends while booting has none.
 pub(crate) fn at_exit() {
-    if let Some(manager) = mem::manager() {
-        ReportConsole.record(format_args!("{}", KernelRecord(manager)));
+    if let (Some(manager), Some(settings)) = (mem::manager(), boot::settings()) {
+        ReportConsole.record(format_args!("{}", KernelRecord(manager, settings)));
     }
 }
 
-struct KernelRecord(&'static Manager);
+struct KernelRecord(&'static Manager, &'static Settings);
 
 impl fmt::Display for KernelRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let manager = self.0;
+        let Self(manager, settings) = *self;
         let now = clock::ticks();
         let booted = boot::main_started_at();
         let cpus = local::count() as u64;
@@ -29,7 +30,6 @@ impl fmt::Display for KernelRecord {
             .sum();
         let wall = now.saturating_sub(booted);
         let busy = (wall * cpus).saturating_sub(idle);
-        let settings = boot::settings();
         write!(
             f,
             "{{\"dolmen\":\"kernel\",\"cpus\":{cpus},\"nodes\":{},\"mem_bytes\":{},\"thp\":\"{}\",\"numa\":\"{}\",\"boot_ns\":{},\"wall_ns\":{},\"user_ns\":{},\"sys_ns\":{},\"counters\":",

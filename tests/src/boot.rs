@@ -1,6 +1,7 @@
 //! One run, described briefly and judged with words that say what went wrong.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use dolmen_cli::run::{App, Console, Prepared, Tool, prepare, run, uhyve};
 use dolmen_cli::spec::{MIB, Platform, RunSpec, Thp};
 use dolmen_cli::toolchain::Choice;
 use dolmen_cli::workspace::Workspace;
+use object::{Object, ObjectSegment};
 
 /// Not a measure of anything: a machine that hangs must not hang the tests.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -68,6 +70,27 @@ impl Boot {
         self
     }
 
+    /// The image that [`Boot::app`] would boot, with the instruction at its entry replaced by one
+    /// that no processor has. It is written to `file`.
+    pub fn broken_at_its_entry(name: &str, file: &Path) -> Self {
+        let _built = one_at_a_time();
+        let boot = Self::app(name);
+        let Prepared::Image(mut image) = build(name, boot.spec.platform, &boot.toolchain)
+            .unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}"))
+        else {
+            panic!("{name} is no image");
+        };
+        let mut bytes = std::fs::read(&image.file).expect("an image can be read");
+        let entry = offset_of_entry(&bytes).expect("an image has an entry");
+        bytes[entry..entry + UD2.len()].copy_from_slice(&UD2);
+        std::fs::write(file, bytes).expect("the changed image can be written");
+        image.file = file.to_owned();
+        Self {
+            what: What::Prepared(Prepared::Image(image)),
+            ..boot
+        }
+    }
+
     /// Changes the run.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut RunSpec)) -> Self {
@@ -111,11 +134,15 @@ impl Boot {
         self.with(|spec| spec.args = args.into_iter().map(Into::into).collect())
     }
 
-    /// Builds what is needed and runs it.
+    /// Builds what is needed, without running it.
     #[track_caller]
-    pub fn run(self) -> Outcome {
-        let mut built = one_at_a_time();
-        let prepared = match &self.what {
+    pub fn build(&self) -> Prepared {
+        self.built(&mut one_at_a_time())
+    }
+
+    #[track_caller]
+    fn built(&self, built: &mut BTreeMap<String, Prepared>) -> Prepared {
+        match &self.what {
             What::Prepared(prepared) => prepared.clone(),
             What::App(name) => built
                 .entry(format!(
@@ -127,7 +154,14 @@ impl Boot {
                         .unwrap_or_else(|error| panic!("{name} cannot be built: {error:#}"))
                 })
                 .clone(),
-        };
+        }
+    }
+
+    /// Builds what is needed and runs it.
+    #[track_caller]
+    pub fn run(self) -> Outcome {
+        let mut built = one_at_a_time();
+        let prepared = self.built(&mut built);
         let mut console = Console::silent();
         let report = run(&prepared, &self.spec, &mut console)
             .unwrap_or_else(|error| panic!("{} did not start: {error:#}", prepared.app()));
@@ -184,6 +218,20 @@ fn build(
         verbose: false,
     };
     Ok(prepare(&tool, &app, platform)?)
+}
+
+/// The undefined instruction.
+const UD2: [u8; 2] = [0x0f, 0x0b];
+
+/// Where in an ELF file its entry is.
+fn offset_of_entry(file: &[u8]) -> Option<usize> {
+    let elf = object::File::parse(file).ok()?;
+    let entry = elf.entry();
+    elf.segments().find_map(|segment| {
+        let within = entry.checked_sub(segment.address())?;
+        let (start, bytes) = segment.file_range();
+        (within < bytes).then_some((start + within) as usize)
+    })
 }
 
 /// What a run left behind.

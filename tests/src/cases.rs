@@ -1,6 +1,5 @@
 //! What holds on every platform that boots images.
 
-use dolmen_cli::image::FileMapping;
 use dolmen_cli::spec::{Platform, Thp};
 
 use crate::{Boot, Outcome};
@@ -48,8 +47,15 @@ pub fn ends(platform: Platform) {
         ("panic-main", 134, "thread 1 on CPU 0 aborted"),
         ("panic-secondary", 134, "aborted"),
         ("abort", 134, "thread 1 on CPU 0 aborted"),
+        ("nmi", 134, "thread 1 on CPU 0: non-maskable interrupt"),
+        ("machine-check", 134, "thread 1 on CPU 0: machine check"),
+        ("fault-on 1", 134, "on CPU 1: null pointer dereference"),
+        ("fault-on 3", 134, "on CPU 3: null pointer dereference"),
+        ("panic-on 3", 134, "on CPU 3 aborted"),
     ] {
-        let outcome = faults(platform, &[what])
+        let outcome = Boot::app("faults")
+            .platform(platform)
+            .args(what.split(' '))
             .run()
             .status(status)
             .says_once("dolmen: fatal: ");
@@ -74,72 +80,6 @@ pub fn out_of_memory(platform: Platform) {
             .run()
             .ok()
             .says("ok out of memory after");
-    }
-}
-
-/// The bytes that the file `large` of `faults writefiles` holds.
-fn large() -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..3_145_805u32)
-        .map(|n| (n ^ (n >> 8) ^ (n >> 16)) as u8)
-        .collect();
-    bytes[1_048_573..][..11].copy_from_slice(b"overwritten");
-    bytes
-}
-
-/// What the application writes into a folder of the host is there after the run, and so is a file
-/// that it makes under a path of its own; what it has not touched stays.
-pub fn written_files(platform: Platform) {
-    let directory = tempfile::tempdir().unwrap();
-    let folder = directory.path().join("the folder, x");
-    std::fs::create_dir(&folder).unwrap();
-    let mapping = FileMapping {
-        host: folder.clone(),
-        guest: "out of it".to_owned(),
-    };
-    faults(platform, &["writefiles", "/out of it"])
-        .with(|spec| spec.files = vec![mapping])
-        .run()
-        .ok()
-        .says("ok files");
-    let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
-    assert_eq!(read("empty"), b"");
-    assert_eq!(read("small"), b"0123456789 and more");
-    assert!(read("large") == large(), "large differs");
-    assert_eq!(read("vectors").len(), 10_009);
-    assert_eq!(read("thread3").len(), 200_000);
-    assert_eq!(read("folder/entry59"), b"entry59");
-    assert_eq!(
-        std::fs::read_dir(folder.join("folder")).unwrap().count(),
-        60
-    );
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 9);
-}
-
-/// Files and a folder of the host are read through the mappings.
-pub fn read_files(platform: Platform) {
-    let directory = tempfile::tempdir().unwrap();
-    let mut text = String::new();
-    for (name, size) in [("empty", 0), ("small", 10), ("large", 300_000)] {
-        let contents: Vec<u8> = (0..size).map(|n: u32| (n % 251) as u8).collect();
-        std::fs::write(directory.path().join(name), &contents).unwrap();
-        let sum = contents
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
-                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-        text.push_str(&format!("file /data/of test/{name} {size} {sum:016x}\n"));
-    }
-    let files = FileMapping {
-        host: directory.path().to_owned(),
-        guest: "data/of test".to_owned(),
-    };
-    let outcome = faults(platform, &["files", "/data"])
-        .with(|spec| spec.files = vec![files])
-        .run()
-        .ok()
-        .says("ok read 3 files");
-    for line in text.lines() {
-        assert!(outcome.text.contains(line), "{line} in:\n{}", outcome.text);
     }
 }
 

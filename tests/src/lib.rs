@@ -6,6 +6,7 @@
 
 mod boot;
 pub mod cases;
+pub mod files;
 pub mod machine;
 
 use std::io::Write;

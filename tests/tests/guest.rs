@@ -1,9 +1,11 @@
 //! Applications on one machine of four processors: what they print, report and exit with.
 
-use dolmen_cli::image::FileMapping;
+use dolmen_cli::image::ImageKind;
+use dolmen_cli::report::status;
+use dolmen_cli::run::Prepared;
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_tests::cases::{self, no_frame_is_lost};
-use dolmen_tests::{Boot, spark98};
+use dolmen_tests::{Boot, files, spark98};
 
 fn faults(args: &[&str]) -> Boot {
     cases::faults(Platform::Qemu, args)
@@ -50,36 +52,71 @@ fn what_ends_a_run_gives_one_sentence_and_the_right_status() {
 }
 
 #[test]
+fn a_processor_that_shuts_down_is_no_success() {
+    let outcome = faults(&["triple"]).run().status(status::NO_RECORD);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("without an exit record"), "{error}");
+}
+
+#[test]
+fn an_image_that_faults_at_once_is_told_by_the_loader() {
+    let directory = tempfile::tempdir().unwrap();
+    let outcome = Boot::broken_at_its_entry("hello", &directory.path().join("image"))
+        .run()
+        .status(1);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("exception 6 (error code 0x0"), "{error}");
+}
+
+#[test]
 fn memory_runs_out_without_harm() {
     cases::out_of_memory(Platform::Qemu);
 }
 
 #[test]
 fn files_of_the_host_are_read() {
+    files::read(Platform::Qemu);
+}
+
+#[test]
+fn files_written_by_the_application_are_on_the_host() {
+    files::written(Platform::Qemu);
+}
+
+#[test]
+fn one_file_of_a_folder_is_seen_and_may_be_made() {
+    files::single(Platform::Qemu);
+}
+
+#[test]
+fn a_folder_of_a_hundred_files_is_listed() {
+    files::listed(Platform::Qemu);
+}
+
+#[test]
+fn a_share_that_the_machine_lacks_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let mut text = String::new();
-    for (name, size) in [("empty", 0), ("small", 10), ("large", 300_000)] {
-        let contents: Vec<u8> = (0..size).map(|n: u32| (n % 251) as u8).collect();
-        std::fs::write(directory.path().join(name), &contents).unwrap();
-        let sum = contents
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325, |sum: u64, &byte| {
-                (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-            });
-        text.push_str(&format!("file /data/of test/{name} {size} {sum:016x}\n"));
+    let Prepared::Image(mut image) = faults(&[]).build() else {
+        panic!("an image is what QEMU runs");
+    };
+    let config = "version = \"1\"\nkernel = \"app\"\n[input]\nkernel_args = [\"mount=nowhere:/data\"]\napp_args = []\nenv_vars = []\n";
+    let file = directory.path().join("image");
+    let output = std::fs::File::create(&file).unwrap();
+    let compression = flate2::Compression::none();
+    let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(output, compression));
+    let application = std::fs::read(&image.file).unwrap();
+    for (name, contents) in [("hermit.toml", config.as_bytes()), ("app", &application)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(contents.len() as u64);
+        header.set_mode(0o444);
+        archive.append_data(&mut header, name, contents).unwrap();
     }
-    let files = ["empty", "small", "large"].map(|name| FileMapping {
-        host: directory.path().join(name),
-        guest: format!("data/of test/{name}"),
-    });
-    let outcome = faults(&["files", "/data"])
-        .with(|spec| spec.files = files.to_vec())
-        .run()
-        .ok()
-        .says("ok read 3 files");
-    for line in text.lines() {
-        assert!(outcome.text.contains(line), "{line} in:\n{}", outcome.text);
-    }
+    archive.into_inner().unwrap().finish().unwrap();
+    image.file = file;
+    image.kind = ImageKind::Archive;
+    let outcome = Boot::prepared(Prepared::Image(image)).run();
+    assert_ne!(outcome.report.exit_status, 0);
+    outcome.says_once("with the tag 'nowhere'");
 }
 
 /// A quarter of a gibibyte.

@@ -1,6 +1,7 @@
 //! The same applications on machines of other sizes: processors, memory, nodes.
 
 use dolmen_cli::host::RealHost;
+use dolmen_cli::report::status;
 use dolmen_cli::spec::{Platform, Thp};
 use dolmen_cli::toolchain::{Choice, find};
 use dolmen_tests::{Boot, left_out};
@@ -25,6 +26,62 @@ fn one_to_eight_processors_run_more_threads_than_they_are() {
             .ok()
             .says("ok churned");
     }
+}
+
+/// What a machine with the processor `model` must say about the vector state of its threads.
+fn keeps_vector_state(model: &str, cpus: u32, registers: &str) {
+    let outcome = Boot::app("vector")
+        .cpus(cpus)
+        .with(|spec| spec.cpu_model = Some(model.to_owned()))
+        .run()
+        .ok()
+        .says_once(&format!("ok vector: {registers}, 12 rounds"));
+    // In each round of each of three threads per CPU, 64 pages are touched while the registers are in use.
+    let faults = outcome.report.faults_4k().unwrap();
+    assert!(faults >= u64::from(cpus) * 3 * 12 * 64, "{faults} faults");
+}
+
+#[test]
+fn threads_keep_their_vector_state_by_xsave() {
+    for cpus in [1, 2] {
+        keeps_vector_state("max", cpus, "16 registers of 32 bytes, kept by XSAVE");
+    }
+}
+
+#[test]
+fn threads_keep_their_vector_state_without_xsave() {
+    let registers = "16 registers of 16 bytes, kept by FXSAVE";
+    keeps_vector_state("EPYC,-xsave", 1, registers);
+    keeps_vector_state("qemu64", 2, registers);
+}
+
+#[test]
+fn a_processor_that_qemu_does_not_know_is_named() {
+    let outcome = Boot::app("hello")
+        .with(|spec| spec.cpu_model = Some("abacus".to_owned()))
+        .run()
+        .status(status::NO_RECORD);
+    let error = outcome.report.error.unwrap();
+    assert!(error.contains("'abacus'"), "{error}");
+}
+
+#[test]
+fn a_newer_machine_boots_too() {
+    Boot::app("hello")
+        .with(|spec| spec.machine = Some("q35".to_owned()))
+        .run()
+        .ok()
+        .says("hello from hermit");
+}
+
+#[test]
+fn the_last_of_128_processors_works_and_is_named_when_it_faults() {
+    Boot::app("faults")
+        .args(["fault-on", "127"])
+        .cpus(128)
+        .run()
+        .status(134)
+        .says_once("on CPU 127: null pointer dereference");
 }
 
 #[test]

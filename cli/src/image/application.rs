@@ -58,7 +58,14 @@ mod tests {
         std::fs::write(path("app"), "ELF").unwrap();
         let itself = application(&path("app"), ImageKind::Application, &path("copy")).unwrap();
         assert_eq!(itself, path("app"));
-        pack(&path("app"), ImageKind::Application, &[], &path("image")).unwrap();
+        pack(
+            &path("app"),
+            ImageKind::Application,
+            &[],
+            &[],
+            &path("image"),
+        )
+        .unwrap();
         let copy = application(&path("image"), ImageKind::Archive, &path("copy")).unwrap();
         assert_eq!(std::fs::read(copy).unwrap(), b"ELF");
         let error = entry(&path("image"), "absent").unwrap_err();

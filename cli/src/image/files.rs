@@ -1,17 +1,18 @@
-//! Which files of the host go into an image.
+//! Which files of the host an application sees.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-/// A file of the host and the path under which the application finds it.
+/// A file or folder of the host and the path under which the application finds it. What the
+/// application writes there is on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMapping {
-    /// On the host.
+    /// On the host: a file, a folder, or a file that the application may make in a folder.
     pub host: PathBuf,
-    /// In the image, without a leading slash.
+    /// For the application, without a leading slash.
     pub guest: String,
 }
 
@@ -22,15 +23,83 @@ impl FromStr for FileMapping {
         let Some((host, guest)) = text.rsplit_once(':') else {
             return Err(format!("'{text}' is not of the form HOST:GUEST"));
         };
+        let Some(guest) = guest_path(Path::new(guest)) else {
+            return Err(format!("'{guest}' names no place for a file"));
+        };
         let host = PathBuf::from(host);
-        if !host.is_file() {
-            return Err(format!("there is no file {}", host.display()));
-        }
-        match guest_path(Path::new(guest)) {
-            Some(guest) => Ok(Self { host, guest }),
-            None => Err(format!("'{guest}' names no file in the image")),
+        let mapping = Self { host, guest };
+        match mapping.place() {
+            Ok(_) => Ok(mapping),
+            Err(error) => Err(format!("{error:#}")),
         }
     }
+}
+
+/// Where a mapping's host side is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// A folder that exists, absolute and without links.
+    pub folder: PathBuf,
+    /// The one file in it that is meant.
+    pub file: Option<PathBuf>,
+}
+
+impl Place {
+    /// The file or folder.
+    pub fn path(&self) -> PathBuf {
+        match &self.file {
+            Some(file) => self.folder.join(file),
+            None => self.folder.clone(),
+        }
+    }
+}
+
+impl FileMapping {
+    /// Finds the host side; only the last part of its path may be missing.
+    pub fn place(&self) -> Result<Place> {
+        let host = &self.host;
+        if host.is_dir() {
+            return Ok(Place {
+                folder: absolute(host)?,
+                file: None,
+            });
+        }
+        let path = if host.exists() {
+            absolute(host)?
+        } else {
+            host.clone()
+        };
+        // A path that ends with a slash means a folder.
+        let is_folder = host.as_os_str().as_encoded_bytes().ends_with(b"/");
+        let Some(file) = path.file_name().filter(|_| !is_folder) else {
+            bail!("there is no folder {}", host.display());
+        };
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = folder.unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            bail!(
+                "there is no folder {} for the file {}",
+                folder.display(),
+                file.display()
+            );
+        }
+        Ok(Place {
+            folder: absolute(folder)?,
+            file: Some(file.into()),
+        })
+    }
+
+    /// Whether a path for the application lies at or below this one's.
+    pub fn holds(&self, guest: &str) -> bool {
+        guest
+            .strip_prefix(&self.guest)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize()
+        .with_context(|| format!("cannot open {}", path.display()))
 }
 
 /// The path inside an image that `path` means there.
@@ -51,20 +120,14 @@ pub fn guest_path(path: &Path) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("/"))
 }
 
-/// All files a run needs: the ones named explicitly, and every argument, or value of a
-/// `--option=PATH`, that names a file of the host, relative to `directory`.
+/// The files that go into an image: every argument, or value of a `--option=PATH`, that names a
+/// file of the host, relative to `directory`, unless one of `mapped` holds its place.
 pub fn collect_files(
     directory: &Path,
-    explicit: &[FileMapping],
+    mapped: &[FileMapping],
     args: &[String],
-) -> Result<Vec<FileMapping>> {
+) -> Vec<FileMapping> {
     let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for file in explicit {
-        let other = files.insert(file.guest.clone(), file.host.clone());
-        if other.is_some_and(|host| host != file.host) {
-            bail!("two different files are both to be /{}", file.guest);
-        }
-    }
     for arg in args {
         let value = match arg.split_once('=') {
             Some((option, value)) if option.starts_with("--") => value,
@@ -74,15 +137,16 @@ pub fn collect_files(
         if value.is_empty() || !host.is_file() {
             continue;
         }
-        if let Some(guest) = guest_path(Path::new(value)) {
-            // What was mapped explicitly stays: the user knows better.
+        if let Some(guest) = guest_path(Path::new(value))
+            && !mapped.iter().any(|mapping| mapping.holds(&guest))
+        {
             files.entry(guest).or_insert(host);
         }
     }
-    Ok(files
+    files
         .into_iter()
         .map(|(guest, host)| FileMapping { host, guest })
-        .collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -121,47 +185,57 @@ mod tests {
         ]
         .map(String::from)
         .to_vec();
-        let files = collect_files(&inner, &[], &args).unwrap();
+        let files = collect_files(&inner, &[], &args);
         let guests: Vec<&str> = files.iter().map(|f| f.guest.as_str()).collect();
         assert_eq!(guests, ["mesh", "out"]);
         assert_eq!(files[1].host, inner.join("out"));
     }
 
+    fn map(host: &Path, guest: &str) -> FileMapping {
+        format!("{}:{guest}", host.display()).parse().unwrap()
+    }
+
     #[test]
-    fn explicit_files_win_and_must_not_collide() {
+    fn mapped_places_are_not_packed() {
         let directory = tempfile::tempdir().unwrap();
-        let a = directory.path().join("a");
-        let b = directory.path().join("b");
-        std::fs::write(&a, "a").unwrap();
-        std::fs::write(&b, "b").unwrap();
-        let map = |text: &Path, guest: &str| -> FileMapping {
-            format!("{}:{guest}", text.display()).parse().unwrap()
-        };
-        let files = collect_files(directory.path(), &[map(&b, "/a")], &["a".to_owned()]).unwrap();
-        assert_eq!(
-            files,
-            [FileMapping {
-                host: b.clone(),
-                guest: "a".into()
-            }]
-        );
-        let error = collect_files(directory.path(), &[map(&a, "x"), map(&b, "/x")], &[]);
-        assert!(error.unwrap_err().to_string().contains("/x"));
+        std::fs::create_dir(directory.path().join("in")).unwrap();
+        for name in ["a", "ab", "in/c"] {
+            std::fs::write(directory.path().join(name), name).unwrap();
+        }
+        let mapped = [
+            map(&directory.path().join("ab"), "/a"),
+            map(directory.path(), "in"),
+        ];
+        let args = ["a", "ab", "in/c"].map(String::from);
+        let files = collect_files(directory.path(), &mapped, &args);
+        assert!(files.iter().map(|file| &*file.guest).eq(["ab"]));
+    }
+
+    #[test]
+    fn a_mapping_is_a_folder_or_a_file_in_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().canonicalize().unwrap();
+        std::fs::write(folder.join("there"), "t").unwrap();
+        std::os::unix::fs::symlink("there", folder.join("link")).unwrap();
+        let place = |host: &str| map(&folder.join(host), "x").place().unwrap();
+        assert_eq!(place("").file, None);
+        for (host, file) in [("there", "there"), ("link", "there"), ("new", "new")] {
+            let file = Some(PathBuf::from(file));
+            let folder = folder.clone();
+            assert_eq!(place(host), Place { folder, file });
+        }
     }
 
     #[test]
     fn bad_mappings_are_explained() {
-        assert!(
-            "abc"
-                .parse::<FileMapping>()
-                .unwrap_err()
-                .contains("HOST:GUEST")
+        let error = |text: &str| text.parse::<FileMapping>().unwrap_err();
+        assert!(error("abc").contains("HOST:GUEST"));
+        assert_eq!(
+            error("/nowhere/x:/x"),
+            "there is no folder /nowhere for the file x"
         );
-        assert!(
-            "/nowhere:/x"
-                .parse::<FileMapping>()
-                .unwrap_err()
-                .contains("/nowhere")
-        );
+        assert_eq!(error("/nowhere/:/x"), "there is no folder /nowhere/");
+        assert!(error("/proc/self/exe/x:/x").contains("no folder /proc/self/exe"));
+        assert!(error("/proc:/").contains("'/' names no place"));
     }
 }

@@ -128,7 +128,7 @@ mod tests {
         let app = directory.path().join("app");
         let out = directory.path().join("out.tar.gz");
         std::fs::write(&app, "ELF").unwrap();
-        pack(&app, ImageKind::Application, &[], &out).unwrap();
+        pack(&app, ImageKind::Application, &[], &[], &out).unwrap();
         assert_eq!(inspect(&out).unwrap(), ImageKind::Archive);
         let mut cut = std::fs::read(&out).unwrap();
         cut.truncate(600);

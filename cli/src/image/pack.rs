@@ -14,10 +14,17 @@ use super::{FileMapping, ImageKind};
 const CONFIG: &str = "hermit.toml";
 const KERNEL: &str = ".dolmen/application";
 
-/// Writes to `output` an image that holds everything of `base` and `files` besides.
+/// Writes to `output` an image that holds everything of `base` and `files` besides. What `base` has
+/// in the places of `mapped` is left out, since the image's own files hide the host's.
 ///
 /// The archive is stored, not compressed: an emulated machine unpacks it, and is slow at that.
-pub fn pack(base: &Path, kind: ImageKind, files: &[FileMapping], output: &Path) -> Result<()> {
+pub fn pack(
+    base: &Path,
+    kind: ImageKind,
+    files: &[FileMapping],
+    mapped: &[FileMapping],
+    output: &Path,
+) -> Result<()> {
     let cannot = || format!("cannot write {}", output.display());
     let file = File::create(output).with_context(cannot)?;
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::none()));
@@ -31,15 +38,23 @@ pub fn pack(base: &Path, kind: ImageKind, files: &[FileMapping], output: &Path) 
                 std::fs::read(base).with_context(|| format!("cannot read {}", base.display()))?;
             append(&mut archive, KERNEL, &application)?;
         }
-        ImageKind::Archive => copy(&mut archive, base, files)?,
+        ImageKind::Archive => {
+            let replaced = |guest: &str| {
+                files.iter().any(|file| file.guest == guest)
+                    || mapped.iter().any(|mapping| mapping.holds(guest))
+            };
+            copy(&mut archive, base, replaced)?;
+        }
     }
-    for file in files {
-        if file.guest == CONFIG || file.guest == KERNEL {
+    for file in files.iter().chain(mapped) {
+        if file.holds(CONFIG) || file.holds(KERNEL) {
             bail!(
                 "a file cannot be put at /{}: the image needs it",
                 file.guest
             );
         }
+    }
+    for file in files {
         let contents = std::fs::read(&file.host)
             .with_context(|| format!("cannot read {}", file.host.display()))?;
         append(&mut archive, &file.guest, &contents)?;
@@ -51,8 +66,12 @@ pub fn pack(base: &Path, kind: ImageKind, files: &[FileMapping], output: &Path) 
         .with_context(cannot)
 }
 
-/// Copies the entries of an archive, except those that `files` replaces.
-fn copy(archive: &mut tar::Builder<impl Write>, base: &Path, files: &[FileMapping]) -> Result<()> {
+/// Copies the entries of an archive, except those that are replaced.
+fn copy(
+    archive: &mut tar::Builder<impl Write>,
+    base: &Path,
+    replaced: impl Fn(&str) -> bool,
+) -> Result<()> {
     let damaged = || format!("{} is damaged", base.display());
     let file = File::open(base).with_context(|| format!("cannot open {}", base.display()))?;
     let mut source = tar::Archive::new(GzDecoder::new(file));
@@ -65,7 +84,7 @@ fn copy(archive: &mut tar::Builder<impl Write>, base: &Path, files: &[FileMappin
         let Some(guest) = super::guest_path(&path) else {
             continue;
         };
-        if files.iter().any(|f| f.guest == guest) {
+        if replaced(&guest) {
             continue;
         }
         let mut contents = Vec::new();
@@ -125,6 +144,7 @@ mod tests {
             &path("app"),
             ImageKind::Application,
             &[file("data", "in/data"), file("other", &long)],
+            &[],
             &path("one"),
         )
         .unwrap();
@@ -146,12 +166,26 @@ mod tests {
             &path("one"),
             ImageKind::Archive,
             &[file("other", "in/data")],
+            &[],
             &path("two"),
         )
         .unwrap();
         let two = contents(&path("two"));
         assert_eq!(two.len(), 4);
         assert_eq!(two["in/data"], b"second");
+
+        let mapped = [file("data", "in")];
+        pack(
+            &path("one"),
+            ImageKind::Archive,
+            &[],
+            &mapped,
+            &path("three"),
+        )
+        .unwrap();
+        let three = contents(&path("three"));
+        assert_eq!(three.len(), 3);
+        assert!(!three.contains_key("in/data"));
     }
 
     #[test]
@@ -159,16 +193,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let app = directory.path().join("app");
         std::fs::write(&app, "ELF").unwrap();
-        let file = FileMapping {
-            host: app.clone(),
-            guest: CONFIG.to_owned(),
+        let out = directory.path().join("out");
+        let refused = |guest: &str, mapped: bool| {
+            let file = [FileMapping {
+                host: app.clone(),
+                guest: guest.to_owned(),
+            }];
+            let (files, mapped) = if mapped {
+                (&[][..], &file[..])
+            } else {
+                (&file[..], &[][..])
+            };
+            let error = pack(&app, ImageKind::Application, files, mapped, &out);
+            error.unwrap_err().to_string()
         };
-        let error = pack(
-            &app,
-            ImageKind::Application,
-            &[file],
-            &directory.path().join("out"),
-        );
-        assert!(error.unwrap_err().to_string().contains("/hermit.toml"));
+        assert!(refused(CONFIG, false).contains("/hermit.toml"));
+        assert!(refused(".dolmen", true).contains("/.dolmen"));
     }
 }

@@ -3,8 +3,10 @@
 use crate::spec::RunSpec;
 
 /// Words for the kernel, `--`, and the application's arguments, quoted like a shell's where needed.
-pub(super) fn command_line(spec: &RunSpec) -> String {
+/// `more` are words of the platform's.
+pub(super) fn command_line(spec: &RunSpec, more: &[String]) -> String {
     let mut words = kernel_words(spec);
+    words.extend(more.iter().cloned());
     words.push("--".to_owned());
     words.extend(spec.args.iter().cloned());
     shell_words::join(words)
@@ -23,12 +25,13 @@ mod tests {
     use crate::spec::Thp;
 
     fn line(args: &[&str], env: &[&str]) -> String {
-        command_line(&RunSpec {
+        let spec = RunSpec {
             thp: Thp::Never,
             args: args.iter().map(|&a| a.to_owned()).collect(),
             env: env.iter().map(|&a| a.to_owned()).collect(),
             ..RunSpec::default()
-        })
+        };
+        command_line(&spec, &[])
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Console {
 }
 
 /// How lines of the runtime and the loader begin, which an application's do not.
-const SIGNATURE: &str = "dolmen: ";
+const SIGNATURES: [&str; 2] = ["dolmen: ", "dolmen-loader: "];
 
 /// How the sentence begins that says why the runtime ended a run; details follow it.
 const FATAL: &str = "fatal: ";
@@ -93,7 +93,8 @@ impl Console {
                 continue;
             }
             let line = String::from_utf8_lossy(&self.line);
-            if let Some(said) = line.trim_end().strip_prefix(SIGNATURE)
+            let line = line.trim_end();
+            if let Some(said) = SIGNATURES.iter().find_map(|by| line.strip_prefix(by))
                 && !self.fatal()
             {
                 self.complaint = Some(said.to_owned());
@@ -153,6 +154,8 @@ mod tests {
         console.write(b"dolmen: a no");
         console.write(b"te\nsays dolmen: nothing\n");
         assert_eq!(console.complaint(), Some("a note"));
+        console.write(b"dolmen-loader: the image is no image\n");
+        assert_eq!(console.complaint(), Some("the image is no image"));
         assert!(!console.fatal());
         console.write(b"dolmen: fatal: it broke\r\ndolmen: at 0x12\n");
         assert_eq!(console.complaint(), Some("fatal: it broke"));

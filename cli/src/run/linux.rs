@@ -6,12 +6,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 
 use super::Console;
 use super::os::{Start, Usage, arrange, try_wait};
 use super::prepare::Process;
+use crate::image::FileMapping;
 use crate::report::{RunReport, Step};
 use crate::spec::{RunSpec, Thp};
 
@@ -24,6 +25,7 @@ pub(super) fn run(
     console: &mut Console,
     report: &mut RunReport,
 ) -> Result<()> {
+    check_files(&spec.files)?;
     let records = Records::new();
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     report.notes = notes(
@@ -69,6 +71,29 @@ pub(super) fn run(
     Ok(())
 }
 
+/// Fails if the application would not find a file where it is told to: a process sees the host's
+/// files, and each under its own path.
+fn check_files(files: &[FileMapping]) -> Result<()> {
+    for mapping in files {
+        let there = mapping.place()?.path();
+        let seen = [Path::new("/"), Path::new("")].map(|start| FileMapping {
+            host: start.join(&mapping.guest),
+            guest: String::new(),
+        });
+        if !seen
+            .iter()
+            .any(|seen| seen.place().is_ok_and(|place| place.path() == there))
+        {
+            bail!(
+                "on linux files have their own paths only: /{} is not {}",
+                mapping.guest,
+                mapping.host.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Where this Linux cannot be what was asked for.
 fn notes(spec: &RunSpec, available: usize, thp_setting: Option<&str>) -> Vec<String> {
     let mut notes = Vec::new();
@@ -83,6 +108,13 @@ fn notes(spec: &RunSpec, available: usize, thp_setting: Option<&str>) -> Vec<Str
     }
     if spec.mem_bytes.is_some() {
         notes.push("--mem has no meaning on linux".to_owned());
+    }
+    for (option, given) in [("--cpu", &spec.cpu_model), ("--machine", &spec.machine)] {
+        if given.is_some() {
+            notes.push(format!(
+                "{option} has no meaning on linux: this machine is used"
+            ));
+        }
     }
     if spec.thp == Thp::Always && !thp_setting.is_some_and(|s| s.contains("[always]")) {
         notes.push(match thp_setting {
@@ -303,16 +335,31 @@ mod tests {
     }
 
     #[test]
+    fn files_under_other_paths_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let mapping = |host: &str, guest: &Path| FileMapping {
+            host: directory.path().join(host),
+            guest: guest.to_str().unwrap().trim_start_matches('/').to_owned(),
+        };
+        let own = directory.path().join("new");
+        assert!(check_files(&[mapping("new", &own), mapping("", directory.path())]).is_ok());
+        let error = check_files(&[mapping("new", Path::new("/data"))]).unwrap_err();
+        assert!(error.to_string().contains("/data is not "), "{error}");
+    }
+
+    #[test]
     fn what_linux_cannot_do_is_noted() {
         let spec = RunSpec {
             cpus: 8,
+            cpu_model: Some("qemu64".to_owned()),
             nodes: 2,
             thp: Thp::Always,
             ..RunSpec::default()
         };
         let all = notes(&spec, 2, Some("always [madvise] never\n"));
-        assert_eq!(all.len(), 3, "{all:?}");
-        assert!(all[2].contains("echo always"));
+        assert_eq!(all.len(), 4, "{all:?}");
+        assert!(all[2].contains("--cpu has no meaning"));
+        assert!(all[3].contains("echo always"));
         assert!(notes(&RunSpec::default(), 4, Some("[always] madvise never")).is_empty());
     }
 }

@@ -10,6 +10,10 @@ const FAR: u32 = 20;
 #[derive(Debug, Clone)]
 pub(super) struct Machine<'a> {
     pub(super) cpus: u32,
+    /// One of QEMU's machines; `None` for its default.
+    pub(super) machine: Option<&'a str>,
+    /// One of QEMU's models, with or without changes to its features.
+    pub(super) cpu_model: &'a str,
     pub(super) nodes: u32,
     pub(super) mem_bytes: u64,
     /// File names relative to QEMU's directory; QEMU splits them at commas and spaces, so they are
@@ -31,14 +35,16 @@ impl Machine<'_> {
             "stdio",
             "-accel",
             "tcg,thread=multi",
-            "-cpu",
-            "max",
             "-device",
             "isa-debug-exit,iobase=0xf4,iosize=0x04",
         ]
         .map(str::to_owned)
         .to_vec();
         let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
+        if let Some(machine) = self.machine {
+            option("-machine", machine.to_owned());
+        }
+        option("-cpu", self.cpu_model.to_owned());
         option("-smp", self.cpus.to_string());
         option("-m", format!("{}M", self.mem_bytes / MIB));
         // One node is what a machine has without saying so, with no tables about it.
@@ -104,6 +110,8 @@ mod tests {
     fn machine(cpus: u32, nodes: u32, mebibytes: u64) -> Machine<'static> {
         Machine {
             cpus,
+            machine: Some("q35"),
+            cpu_model: "EPYC,-xsave",
             nodes,
             mem_bytes: mebibytes * MIB,
             loader: "loader",
@@ -125,6 +133,8 @@ mod tests {
         let machine = machine(4, 1, 512);
         assert_eq!(values(&machine, "-m"), ["512M"]);
         assert_eq!(values(&machine, "-smp"), ["4"]);
+        assert_eq!(values(&machine, "-cpu"), ["EPYC,-xsave"]);
+        assert_eq!(values(&machine, "-machine"), ["q35"]);
         assert!(values(&machine, "-numa").is_empty());
         assert_eq!(values(&machine, "-append"), ["thp=never -- a,b 'c d'"]);
     }

@@ -8,10 +8,12 @@ mod linux;
 mod machine;
 mod monitor;
 mod os;
+mod packing;
 mod prepare;
 mod qemu;
 mod records;
 mod run_directory;
+mod shares;
 pub mod uhyve;
 
 pub use console::{Console, Sink};

@@ -13,9 +13,10 @@ use super::gdb::{Debuggee, Whereabouts};
 use super::machine::Machine;
 use super::monitor::{Ended, Monitor};
 use super::os::{Start, arrange};
+use super::packing::packed;
 use super::prepare::Image;
 use super::run_directory::RunDirectory;
-use crate::image::{collect_files, pack};
+use super::shares::Shares;
 use crate::report::RunReport;
 use crate::spec::RunSpec;
 
@@ -23,6 +24,9 @@ use crate::spec::RunSpec;
 const LOADER: &str = "loader";
 const IMAGE: &str = "image";
 const GDB: &str = "gdb";
+
+/// The processor with all that QEMU can emulate.
+const DEFAULT_CPU_MODEL: &str = "max";
 
 pub(super) fn run(
     image: &Image,
@@ -88,10 +92,14 @@ pub(super) fn debug(image: &Image, spec: &RunSpec, directory: &Path) -> Result<D
 
 /// QEMU for this machine, with everything it needs in `directory`.
 fn command(image: &Image, spec: &RunSpec, directory: &Path) -> Result<Command> {
+    let shares = Shares::new(&spec.files)?;
+    shares.check(&image.qemu)?;
     lay_out(image, spec, directory)?;
-    let command_line = command_line(spec);
+    let command_line = command_line(spec, &shares.words);
     let machine = Machine {
         cpus: spec.cpus,
+        machine: spec.machine.as_deref(),
+        cpu_model: spec.cpu_model.as_deref().unwrap_or(DEFAULT_CPU_MODEL),
         nodes: spec.nodes,
         mem_bytes: spec.memory(),
         loader: LOADER,
@@ -101,6 +109,7 @@ fn command(image: &Image, spec: &RunSpec, directory: &Path) -> Result<Command> {
     let mut command = Command::new(&image.qemu);
     command
         .args(machine.arguments())
+        .args(shares.arguments()?)
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -110,17 +119,15 @@ fn command(image: &Image, spec: &RunSpec, directory: &Path) -> Result<Command> {
 
 /// Puts the loader and the image, packed with the files it needs, where QEMU starts.
 fn lay_out(image: &Image, spec: &RunSpec, directory: &Path) -> Result<()> {
-    let here = std::env::current_dir().context("the current directory is gone")?;
-    let files = collect_files(&here, &spec.files, &spec.args)?;
     let link = |from: &Path, name: &str| {
         std::os::unix::fs::symlink(from, directory.join(name))
             .with_context(|| format!("cannot link {}", from.display()))
     };
     link(&image.loader, LOADER)?;
-    if files.is_empty() {
-        return link(&image.file, IMAGE);
+    if packed(&image.file, image.kind, spec, &directory.join(IMAGE))? {
+        return Ok(());
     }
-    pack(&image.file, image.kind, &files, &directory.join(IMAGE))
+    link(&image.file, IMAGE)
 }
 
 /// The status that the machine gave to the debug-exit device, which makes an odd code of it; the

@@ -193,6 +193,7 @@ in_long_mode:
 );
 
 extern "C" fn start(information: u32) -> ! {
+    super::exceptions::install();
     super::heap::init();
     super::boot::boot(information.into())
 }

@@ -3,6 +3,7 @@
 mod boot;
 mod console;
 mod entry;
+mod exceptions;
 mod heap;
 mod memory;
 mod paging;

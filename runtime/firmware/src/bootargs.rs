@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZero;
 
-const KNOWN: &str = "thp=, numa-fake=, report, env=, -env, -freq, -ip, -gateway, -mask, -mount, --";
+const KNOWN: &str =
+    "thp=, numa-fake=, report, env=, mount=, -env, -freq, -ip, -gateway, -mask, -mount, --";
 const THP_MODES: &str = "never, always";
 /// Words of Hermit's that take a value, and what becomes of them.
 const IGNORED: [&str; 5] = ["-freq", "-ip", "-gateway", "-mask", "-mount"];
@@ -35,6 +36,41 @@ impl ThpMode {
     }
 }
 
+/// A place at which the application sees files of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The name of the device that shares a folder of the host.
+    pub tag: String,
+    /// The absolute path for the application.
+    pub guest: String,
+    /// The one file of the folder that is seen there; without it, the whole folder.
+    pub file: Option<String>,
+}
+
+impl Mount {
+    /// Reads `TAG:PATH` or `TAG:PATH:NAME`. A colon or backslash of a part itself stands behind a
+    /// backslash.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = alloc::vec![String::new()];
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            let (literal, separates) = match character {
+                '\\' => (characters.next()?, false),
+                other => (other, other == ':'),
+            };
+            match parts.last_mut() {
+                Some(part) if !separates => part.push(literal),
+                _ => parts.push(String::new()),
+            }
+        }
+        let mut parts = parts.into_iter();
+        let (tag, guest, file) = (parts.next()?, parts.next()?, parts.next());
+        let named = !tag.is_empty() && file.as_ref().is_none_or(|file| !file.is_empty());
+        let absolute = guest.starts_with('/');
+        (named && absolute && parts.next().is_none()).then_some(Self { tag, guest, file })
+    }
+}
+
 /// The boot arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootArgs {
@@ -46,6 +82,8 @@ pub struct BootArgs {
     pub report: bool,
     /// `env=KEY=VALUE`, `-env KEY=VALUE`: in the order given, one entry for each key.
     pub env: Vec<(String, String)>,
+    /// `mount=TAG:PATH`, `mount=TAG:PATH:NAME`: in the order given.
+    pub mounts: Vec<Mount>,
     /// The application's arguments, without a program name.
     pub app_args: Vec<String>,
     /// Sentences about arguments that are accepted and have no effect.
@@ -157,7 +195,7 @@ fn takes_value(word: &str) -> bool {
 
 fn is_word(word: &str) -> bool {
     word == "report"
-        || ["thp=", "numa-fake=", "env="]
+        || ["thp=", "numa-fake=", "env=", "mount="]
             .iter()
             .any(|p| word.starts_with(p))
 }
@@ -189,6 +227,13 @@ impl BootArgs {
                 })?);
             } else if let Some(pair) = word.strip_prefix("env=") {
                 args.set_env(pair)?;
+            } else if let Some(text) = word.strip_prefix("mount=") {
+                let mount = Mount::parse(text).ok_or_else(|| ArgsError::BadValue {
+                    name: "mount",
+                    value: text.to_owned(),
+                    allowed: "TAG:/PATH, TAG:/PATH:NAME",
+                })?;
+                args.mounts.push(mount);
             } else if word == "-env" {
                 let pair = value()?;
                 args.set_env(&pair)?;
@@ -269,7 +314,7 @@ mod tests {
     fn errors_are_precise() {
         assert_eq!(
             sentence("xyz --"),
-            "unknown boot argument 'xyz' (known: thp=, numa-fake=, report, env=, -env, -freq, -ip, -gateway, -mask, -mount, --)"
+            "unknown boot argument 'xyz' (known: thp=, numa-fake=, report, env=, mount=, -env, -freq, -ip, -gateway, -mask, -mount, --)"
         );
         assert_eq!(
             sentence("thp=madvise --"),
@@ -291,6 +336,45 @@ mod tests {
             sentence("-- 'open"),
             "the boot arguments end within a quotation or after a backslash"
         );
+    }
+
+    #[test]
+    fn mounts_are_read_with_their_colons() {
+        let line =
+            r"mount=d0:/data/of\ test 'mount=d\:1:/in\:out:one\\two\:three' mount=d0:/x -- y";
+        let args = BootArgs::parse(line).unwrap();
+        let mount = |tag: &str, guest: &str, file: Option<&str>| Mount {
+            tag: tag.to_owned(),
+            guest: guest.to_owned(),
+            file: file.map(str::to_owned),
+        };
+        assert_eq!(
+            args.mounts,
+            [
+                mount("d0", "/data/of test", None),
+                mount("d:1", "/in:out", Some(r"one\two:three")),
+                mount("d0", "/x", None),
+            ]
+        );
+        assert_eq!(args.app_args, ["y"]);
+        for bad in [
+            "",
+            "d0",
+            "d0:",
+            "d0:x",
+            ":/x",
+            "d0:/x:",
+            "d0:/x:y:z",
+            "d0:/x\\",
+        ] {
+            let error = sentence(&format!("mount='{bad}'"));
+            assert_eq!(
+                error,
+                format!(
+                    "the boot argument 'mount' cannot be '{bad}' (allowed: TAG:/PATH, TAG:/PATH:NAME)"
+                )
+            );
+        }
     }
 
     #[test]

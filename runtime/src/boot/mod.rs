@@ -1,13 +1,11 @@
 //! From the loader's hand-over to the application's first instruction.
 
+mod application;
 mod image;
 pub(crate) mod smp;
 pub(crate) mod tls;
 
-use alloc::ffi::CString;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::ffi::c_char;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +27,7 @@ use x86_64::structures::paging::PhysFrame;
 
 use crate::cpu::features::Features;
 use crate::cpu::local::Local;
-use crate::cpu::{apic, clock, fpu, interrupts, local, thread_pointer};
+use crate::cpu::{apic, clock, fpu, interrupts, local, machine_check, thread_pointer};
 use crate::dev::{pic, terminal, uhyve};
 use crate::fatal::refuse;
 use crate::mem::{self, X86Machine, direct, kernel_heap};
@@ -60,9 +58,9 @@ pub(crate) struct Settings {
 static SETTINGS: Once<Settings> = Once::new();
 static MAIN_STARTED: AtomicU64 = AtomicU64::new(0);
 
-/// What was decided at boot.
-pub(crate) fn settings() -> &'static Settings {
-    SETTINGS.get().expect("set before anything can end the run")
+/// What was decided at boot, once it is.
+pub(crate) fn settings() -> Option<&'static Settings> {
+    SETTINGS.get()
 }
 
 /// Where the image is loaded, first address and first address behind.
@@ -95,6 +93,7 @@ pub(crate) fn run_ticks_since(start: u64) -> u64 {
 /// Sets the machine up and starts the application.
 pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     clock::mark_entry();
+    interrupts::load_early();
     kernel_heap::begin();
     let info = BootInfo::from(*raw);
     if let PlatformInfo::Uhyve { .. } = info.platform_info {
@@ -163,6 +162,8 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
     pic::mask();
     interrupts::build();
     load_descriptors(boot_cpu);
+    machine_check::enable(&features);
+    apic::accept_nmi();
     fpu::enable(&features);
     thread_pointer::enable(&features);
     sched::become_idle_context();
@@ -178,8 +179,14 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         tls::set_template(template);
     }
     syscall::mount(read_files(tree.initrd));
-    if uhyve::is_present() {
+    if !uhyve::is_present() {
+        host::ninep::mount(&args.mounts);
+    } else if args.mounts.is_empty() {
         host::install(&host::uhyve::Files);
+    } else {
+        refuse(format_args!(
+            "the boot argument 'mount' means virtio devices; under uhyve files come with --file-mapping"
+        ));
     }
     for note in machine.notes.iter().chain(&args.notes) {
         console::line(format_args!("{note}"));
@@ -205,7 +212,7 @@ pub(crate) extern "C" fn start(raw: &'static RawBootInfo) -> ! {
         local.memory_ticks.store(0, Ordering::Relaxed);
     }
     let main = Entry {
-        function: main_thread,
+        function: application::main_thread,
         argument: 0,
     };
     if sched::spawn::spawn(main, MAIN_STACK_BYTES, Some(boot_cpu.cpu)).is_none() {
@@ -363,36 +370,4 @@ impl PhysicalMemory for Firmware {
     fn read(&self, physical: u64, bytes: usize) -> Option<&[u8]> {
         direct::firmware_bytes(physical, bytes)
     }
-}
-
-unsafe extern "C" {
-    /// The application's entry, in std.
-    fn runtime_entry(argc: i32, argv: *const *const c_char, env: *const *const c_char) -> !;
-}
-
-/// The first function of the main thread.
-extern "C" fn main_thread(_: usize) {
-    let args = &settings().args;
-    let program = core::iter::once(String::from("dolmen"));
-    let (arguments, argc) = strings(program.chain(args.app_args.iter().cloned()));
-    let (environment, _) = strings(
-        args.env
-            .iter()
-            .map(|(key, value)| alloc::format!("{key}={value}")),
-    );
-    // SAFETY: both are arrays of C strings that end with a null pointer and live for ever.
-    unsafe { runtime_entry(argc, arguments, environment) }
-}
-
-/// An array of C strings with a null pointer at its end, for ever, and their number.
-fn strings(all: impl Iterator<Item = String>) -> (*const *const c_char, i32) {
-    let mut pointers: Vec<*const c_char> = all
-        .map(|text| {
-            let text = CString::new(text).unwrap_or_default();
-            text.into_raw().cast_const()
-        })
-        .collect();
-    let count = pointers.len() as i32;
-    pointers.push(core::ptr::null());
-    (pointers.leak().as_ptr(), count)
 }

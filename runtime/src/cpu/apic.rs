@@ -37,6 +37,7 @@ enum Register {
     CommandLow = 0x30,
     CommandHigh = 0x31,
     Timer = 0x32,
+    LocalInterrupt1 = 0x36,
     TimerInitial = 0x38,
     TimerCurrent = 0x39,
     TimerDivide = 0x3e,
@@ -46,6 +47,7 @@ const SPURIOUS_ENABLE: u32 = 1 << 8;
 const TIMER_MASKED: u32 = 1 << 16;
 const TIMER_TSC_DEADLINE: u32 = 2 << 17;
 const DIVIDE_BY_16: u32 = 0b0011;
+const DELIVER_NMI: u32 = 0b100 << 8;
 const DELIVERY_PENDING: u32 = 1 << 12;
 const COMMAND_INIT: u32 = 0b101 << 8 | 1 << 14;
 const COMMAND_STARTUP: u32 = 0b110 << 8 | 1 << 14;
@@ -88,6 +90,12 @@ pub(crate) fn enable(features: &Features) {
         0
     };
     write(Register::Timer, mode | u32::from(VECTOR_TIMER));
+}
+
+/// Lets the executing processor take the machine's non-maskable interrupts, which PCs wire to the
+/// second local interrupt of every processor. One that takes them is enough.
+pub(crate) fn accept_nmi() {
+    write(Register::LocalInterrupt1, DELIVER_NMI);
 }
 
 fn read(register: Register) -> u32 {

@@ -24,6 +24,10 @@ pub(crate) struct Features {
     pub(crate) no_execute: bool,
     /// Global pages.
     pub(crate) global_pages: bool,
+    /// Machine-check exceptions and the registers that tell about them.
+    pub(crate) machine_check: bool,
+    /// The first bank of those is controlled by firmware: Intel's family 6 before Nehalem.
+    pub(crate) firmware_owns_bank_0: bool,
 }
 
 impl Features {
@@ -37,6 +41,13 @@ impl Features {
             found.tsc_deadline = leaf.has_tsc_deadline();
             found.rdrand = leaf.has_rdrand();
             found.global_pages = leaf.has_pge();
+            found.machine_check = leaf.has_mce() && leaf.has_mca();
+            let intel = cpuid
+                .get_vendor_info()
+                .is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
+            found.firmware_owns_bank_0 = intel
+                && leaf.family_id() == 6
+                && (leaf.extended_model_id() << 4 | leaf.model_id()) < 0x1a;
         }
         if let Some(leaf) = cpuid.get_extended_feature_info() {
             found.fsgsbase = leaf.has_fsgsbase();

@@ -9,6 +9,7 @@ use x86_64::structures::gdt::{Descriptor, GlobalDescriptorTable, SegmentSelector
 use x86_64::structures::tss::TaskStateSegment;
 
 use crate::cpu::local::stack;
+use crate::sync::Once;
 
 /// Interrupt stack for device interrupts and interprocessor interrupts.
 pub(crate) const IST_INTERRUPT: u16 = 0;
@@ -16,13 +17,15 @@ pub(crate) const IST_INTERRUPT: u16 = 0;
 pub(crate) const IST_PAGE_FAULT: u16 = 1;
 /// Interrupt stack for non-maskable interrupts.
 pub(crate) const IST_NMI: u16 = 2;
-/// Interrupt stack for double faults and machine checks.
+/// Interrupt stack for double faults.
 pub(crate) const IST_DOUBLE_FAULT: u16 = 3;
 /// Interrupt stack for all other exceptions, which end the run.
 pub(crate) const IST_EXCEPTION: u16 = 4;
+/// Interrupt stack for machine checks, which come at any time.
+pub(crate) const IST_MACHINE_CHECK: u16 = 5;
 
 /// Bytes of each interrupt stack, by IST index.
-const STACK_BYTES: [usize; 5] = [16 << 10, 32 << 10, 8 << 10, 16 << 10, 16 << 10];
+const STACK_BYTES: [usize; 6] = [16 << 10, 32 << 10, 16 << 10, 16 << 10, 16 << 10, 16 << 10];
 
 /// GDT and TSS of one processor.
 pub(crate) struct Descriptors {
@@ -31,6 +34,25 @@ pub(crate) struct Descriptors {
     code: SegmentSelector,
     data: SegmentSelector,
     task: SegmentSelector,
+}
+
+/// The segments of the processor that boots, until its [`Descriptors`] exist.
+static EARLY: Once<GlobalDescriptorTable> = Once::new();
+
+/// Loads segments that lie in the image: the loader's table is gone with its page tables.
+pub(crate) fn load_early() {
+    let mut gdt = GlobalDescriptorTable::new();
+    let code = gdt.append(Descriptor::kernel_code_segment());
+    let data = gdt.append(Descriptor::kernel_data_segment());
+    EARLY.set(gdt);
+    EARLY.get().expect("just set").load();
+    // SAFETY: the table just loaded has these selectors, and lives for ever.
+    unsafe {
+        CS::set_reg(code);
+        SS::set_reg(data);
+        DS::set_reg(data);
+        ES::set_reg(data);
+    }
 }
 
 impl Descriptors {

@@ -7,59 +7,99 @@ use dolmen_mm::{Access, FaultError};
 use x86_64::registers::control::Cr2;
 use x86_64::structures::idt::{Entry, InterruptDescriptorTable};
 
-use crate::cpu::vectors::{TrapFrame, stub_address};
-use crate::cpu::{apic, clock, gdt, local};
+use crate::cpu::vectors::{TrapFrame, early_stub_address, stub_address};
+use crate::cpu::{apic, clock, gdt, local, machine_check};
 use crate::fatal::{self, Fault};
 use crate::sync::Once;
 use crate::{mem, sched};
 
 const VECTOR_NMI: u64 = 2;
 const VECTOR_PAGE_FAULT: u64 = 14;
+const VECTOR_MACHINE_CHECK: u64 = 18;
 const FIRST_INTERRUPT: u64 = 32;
 const INTERRUPT_FLAG: u64 = 1 << 9;
 
 static TABLE: Once<InterruptDescriptorTable> = Once::new();
+static EARLY_TABLE: Once<InterruptDescriptorTable> = Once::new();
 
-/// Points `entry` to the stub of `vector`, which starts on interrupt stack `stack`.
-fn set<F>(entry: &mut Entry<F>, vector: u8, stack: u16) {
-    // SAFETY: the stub saves and restores every register, and the stacks are those of
-    // `gdt::Descriptors`.
-    unsafe {
-        entry
-            .set_handler_addr(x86_64::VirtAddr::new(stub_address(vector)))
-            .set_stack_index(stack);
+/// Where an exception goes: to a stub, and to a stack if the processor has interrupt stacks.
+struct Gates {
+    stub: fn(u8) -> u64,
+    stacks: bool,
+}
+
+impl Gates {
+    /// Points `entry` to the stub of `vector`, which starts on interrupt stack `stack`.
+    fn set<F>(&self, entry: &mut Entry<F>, vector: u8, stack: u16) {
+        // SAFETY: the stub saves and restores every register or never comes back, and the stacks
+        // are those of `gdt::Descriptors`.
+        unsafe {
+            let options = entry.set_handler_addr(x86_64::VirtAddr::new((self.stub)(vector)));
+            if self.stacks {
+                options.set_stack_index(stack);
+            }
+        }
     }
+
+    /// A table with all exceptions.
+    fn exceptions(&self) -> InterruptDescriptorTable {
+        let mut idt = InterruptDescriptorTable::new();
+        let other = gdt::IST_EXCEPTION;
+        self.set(&mut idt.divide_error, 0, other);
+        self.set(&mut idt.debug, 1, other);
+        self.set(&mut idt.non_maskable_interrupt, 2, gdt::IST_NMI);
+        self.set(&mut idt.breakpoint, 3, other);
+        self.set(&mut idt.overflow, 4, other);
+        self.set(&mut idt.bound_range_exceeded, 5, other);
+        self.set(&mut idt.invalid_opcode, 6, other);
+        self.set(&mut idt.device_not_available, 7, other);
+        self.set(&mut idt.double_fault, 8, gdt::IST_DOUBLE_FAULT);
+        self.set(&mut idt.invalid_tss, 10, other);
+        self.set(&mut idt.segment_not_present, 11, other);
+        self.set(&mut idt.stack_segment_fault, 12, other);
+        self.set(&mut idt.general_protection_fault, 13, other);
+        self.set(&mut idt.page_fault, 14, gdt::IST_PAGE_FAULT);
+        self.set(&mut idt.x87_floating_point, 16, other);
+        self.set(&mut idt.alignment_check, 17, other);
+        self.set(&mut idt.machine_check, 18, gdt::IST_MACHINE_CHECK);
+        self.set(&mut idt.simd_floating_point, 19, other);
+        self.set(&mut idt.virtualization, 20, other);
+        self.set(&mut idt.cp_protection_exception, 21, other);
+        self.set(&mut idt.hv_injection_exception, 28, other);
+        self.set(&mut idt.vmm_communication_exception, 29, other);
+        self.set(&mut idt.security_exception, 30, other);
+        idt
+    }
+}
+
+/// Lets exceptions end the run with a sentence from here on, until [`load`]: the processor that
+/// boots executes this first of all.
+pub(crate) fn load_early() {
+    let gates = Gates {
+        stub: early_stub_address,
+        stacks: false,
+    };
+    gdt::load_early();
+    EARLY_TABLE.set(gates.exceptions());
+    // SAFETY: the table is in a static and never changes once it is built.
+    unsafe { EARLY_TABLE.get().expect("just set").load_unsafe() };
+}
+
+/// An exception came before the processor was set up.
+pub(crate) extern "C" fn early(frame: &TrapFrame) -> ! {
+    let address = (frame.vector == VECTOR_PAGE_FAULT).then(Cr2::read_raw);
+    fatal::report_early(name(frame.vector), address, frame)
 }
 
 /// Builds the table. Every vector has a stub and an interrupt stack.
 pub(crate) fn build() {
-    let mut idt = InterruptDescriptorTable::new();
-    let other = gdt::IST_EXCEPTION;
-    set(&mut idt.divide_error, 0, other);
-    set(&mut idt.debug, 1, other);
-    set(&mut idt.non_maskable_interrupt, 2, gdt::IST_NMI);
-    set(&mut idt.breakpoint, 3, other);
-    set(&mut idt.overflow, 4, other);
-    set(&mut idt.bound_range_exceeded, 5, other);
-    set(&mut idt.invalid_opcode, 6, other);
-    set(&mut idt.device_not_available, 7, other);
-    set(&mut idt.double_fault, 8, gdt::IST_DOUBLE_FAULT);
-    set(&mut idt.invalid_tss, 10, other);
-    set(&mut idt.segment_not_present, 11, other);
-    set(&mut idt.stack_segment_fault, 12, other);
-    set(&mut idt.general_protection_fault, 13, other);
-    set(&mut idt.page_fault, 14, gdt::IST_PAGE_FAULT);
-    set(&mut idt.x87_floating_point, 16, other);
-    set(&mut idt.alignment_check, 17, other);
-    set(&mut idt.machine_check, 18, gdt::IST_DOUBLE_FAULT);
-    set(&mut idt.simd_floating_point, 19, other);
-    set(&mut idt.virtualization, 20, other);
-    set(&mut idt.cp_protection_exception, 21, other);
-    set(&mut idt.hv_injection_exception, 28, other);
-    set(&mut idt.vmm_communication_exception, 29, other);
-    set(&mut idt.security_exception, 30, other);
+    let gates = Gates {
+        stub: stub_address,
+        stacks: true,
+    };
+    let mut idt = gates.exceptions();
     for vector in FIRST_INTERRUPT as u8..=u8::MAX {
-        set(&mut idt[vector], vector, gdt::IST_INTERRUPT);
+        gates.set(&mut idt[vector], vector, gdt::IST_INTERRUPT);
     }
     TABLE.set(idt);
 }
@@ -74,7 +114,6 @@ pub(crate) fn load() {
 pub(crate) extern "C" fn dispatch(frame: &mut TrapFrame) {
     match frame.vector {
         VECTOR_PAGE_FAULT => page_fault(frame),
-        VECTOR_NMI => {}
         vector if vector < FIRST_INTERRUPT => fatal::report(exception(frame), frame),
         vector => interrupt(vector as u8),
     }
@@ -151,29 +190,40 @@ fn page_fault(frame: &TrapFrame) {
 }
 
 fn exception(frame: &TrapFrame) -> Fault {
-    Fault::Exception {
-        name: match frame.vector {
-            0 => "division by zero",
-            1 => "debug exception",
-            3 => "breakpoint",
-            4 => "overflow",
-            5 => "bound range exceeded",
-            6 => "invalid instruction",
-            7 => "no floating-point unit",
-            8 => "double fault",
-            10 => "invalid task state segment",
-            11 => "segment not present",
-            12 => "stack segment fault",
-            13 => "general protection fault",
-            16 => "x87 floating-point exception",
-            17 => "misaligned access",
-            18 => "machine check",
-            19 => "SIMD floating-point exception",
-            20 => "virtualization exception",
-            21 => "control protection exception",
-            _ => "unknown exception",
+    match frame.vector {
+        VECTOR_NMI => Fault::NonMaskable,
+        VECTOR_MACHINE_CHECK => Fault::MachineCheck(machine_check::reported()),
+        vector => Fault::Exception {
+            name: name(vector),
+            code: frame.error,
         },
-        code: frame.error,
+    }
+}
+
+/// What the exception of `vector` is called.
+fn name(vector: u64) -> &'static str {
+    match vector {
+        0 => "division by zero",
+        1 => "debug exception",
+        2 => "non-maskable interrupt",
+        3 => "breakpoint",
+        4 => "overflow",
+        5 => "bound range exceeded",
+        6 => "invalid instruction",
+        7 => "no floating-point unit",
+        8 => "double fault",
+        10 => "invalid task state segment",
+        11 => "segment not present",
+        12 => "stack segment fault",
+        13 => "general protection fault",
+        14 => "page fault",
+        16 => "x87 floating-point exception",
+        17 => "misaligned access",
+        18 => "machine check",
+        19 => "SIMD floating-point exception",
+        20 => "virtualization exception",
+        21 => "control protection exception",
+        _ => "unknown exception",
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod fpu;
 pub(crate) mod gdt;
 pub(crate) mod interrupts;
 pub(crate) mod local;
+pub(crate) mod machine_check;
 pub(crate) mod switch;
 pub(crate) mod thread_pointer;
 pub(crate) mod vectors;

@@ -3,12 +3,10 @@
 //! A context that gives the processor up by itself does so in a function call. The System V ABI
 //! makes every vector register caller-saved there, so what must survive is the callee-saved
 //! general purpose registers and the two control words, MXCSR and the x87 control word. A context
-//! that is interrupted keeps everything: its registers in a [`TrapFrame`], its vector state in an
+//! that is interrupted keeps everything: its registers in a trap frame, its vector state in an
 //! XSAVE area ([`super::fpu`]).
 
 use core::arch::naked_asm;
-
-use super::vectors::TrapFrame;
 
 /// Pushes what a call must preserve and stores the stack pointer where `rdi` points.
 macro_rules! save_call {
@@ -42,21 +40,22 @@ pub(crate) unsafe extern "C" fn switch_to_call(save: *mut u64, next: u64) {
     )
 }
 
-/// Saves the caller's context, stores its stack pointer in `save`, and continues the interrupted
-/// context in `frame`.
+/// Saves the caller's context, stores its stack pointer in `save`, and leaves it for good by calling
+/// `resume(next)` on the same stack.
+///
+/// Whatever changes MXCSR or the x87 control word for the next context belongs into `resume`: here
+/// they are still the caller's.
 ///
 /// # Safety
 ///
-/// `frame` holds an interrupted context that is continued once, its vector state is loaded, and
-/// interrupts are off.
+/// `resume` may be called with `next`, and interrupts are off.
 #[unsafe(naked)]
-pub(crate) unsafe extern "C" fn switch_to_trap(save: *mut u64, frame: *const TrapFrame) {
-    naked_asm!(
-        save_call!(),
-        "mov rdi, rsi",
-        "jmp {resume}",
-        resume = sym super::vectors::resume_trap,
-    )
+pub(crate) unsafe extern "C" fn switch_by<T>(
+    save: *mut u64,
+    next: *const T,
+    resume: unsafe extern "C" fn(*const T) -> !,
+) {
+    naked_asm!(save_call!(), "mov rdi, rsi", "call rdx", "ud2")
 }
 
 /// Leaves the current context for good and continues the one whose saved stack pointer is `next`.

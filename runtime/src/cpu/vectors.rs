@@ -38,25 +38,36 @@ pub(crate) struct TrapFrame {
     pub(crate) ss: u64,
 }
 
-global_asm!(
-    r#"
-    .pushsection .text.dolmen_vectors, "ax"
+/// Entry stubs of the first vectors, [`STUB_BYTES`] apart: each pushes what the processor does not
+/// push for every vector, and goes on at a label.
+macro_rules! stubs {
+    ($name:literal, $count:literal, $continue:literal) => {
+        concat!(
+            "
     .balign 16
-    .global dolmen_vectors
-    dolmen_vectors:
+    .global ", $name, "
+    ", $name, ":
     .set dolmen_vector, 0
-    .rept 256
+    .rept ", $count, "
         .balign 16
         .if (dolmen_vector == 8) || ((dolmen_vector >= 10) && (dolmen_vector <= 14)) || (dolmen_vector == 17) || (dolmen_vector == 21) || (dolmen_vector == 29) || (dolmen_vector == 30)
         .else
             push 0
         .endif
         push dolmen_vector
-        jmp dolmen_trap_entry
+        jmp ", $continue, "
         .set dolmen_vector, dolmen_vector + 1
     .endr
+"
+        )
+    };
+}
 
-    dolmen_trap_entry:
+/// Completes a [`TrapFrame`] on the stack and leaves its address in `rdi` and `rbx`, with the stack
+/// aligned for a call.
+macro_rules! save_frame {
+    () => {
+        "
         push rax
         push rcx
         push rdx
@@ -74,10 +85,25 @@ global_asm!(
         push r15
         cld
         mov rdi, rsp
-        // The frame is 22 words long and the processor aligned the stack before it pushed its five.
-        sub rsp, 8
-        and rsp, -16
         mov rbx, rdi
+        and rsp, -16
+"
+    };
+}
+
+global_asm!(
+    r#"
+    .pushsection .text.dolmen_vectors, "ax"
+"#,
+    stubs!("dolmen_vectors", "256", "dolmen_trap_entry"),
+    stubs!("dolmen_early_vectors", "32", "dolmen_early_entry"),
+    "dolmen_early_entry:",
+    save_frame!(),
+    "call {early}
+        ud2",
+    "dolmen_trap_entry:",
+    save_frame!(),
+    r#"
         call {dispatch}
         mov rdi, rbx
 
@@ -105,11 +131,14 @@ global_asm!(
     .popsection
     "#,
     dispatch = sym super::interrupts::dispatch,
+    early = sym super::interrupts::early,
 );
 
 unsafe extern "C" {
     #[link_name = "dolmen_vectors"]
     static VECTORS: [u8; 256 * STUB_BYTES as usize];
+    #[link_name = "dolmen_early_vectors"]
+    static EARLY_VECTORS: [u8; 32 * STUB_BYTES as usize];
     /// Leaves the current context for good and continues the interrupted one in `frame`.
     #[link_name = "dolmen_trap_return"]
     pub(crate) fn resume_trap(frame: *const TrapFrame) -> !;
@@ -118,4 +147,10 @@ unsafe extern "C" {
 /// The address of the entry stub of `vector`.
 pub(crate) fn stub_address(vector: u8) -> u64 {
     (&raw const VECTORS).addr() as u64 + u64::from(vector) * STUB_BYTES
+}
+
+/// The same while the processor has no interrupt stacks and no data of its own yet; `vector` is an
+/// exception's.
+pub(crate) fn early_stub_address(vector: u8) -> u64 {
+    (&raw const EARLY_VECTORS).addr() as u64 + u64::from(vector) * STUB_BYTES
 }

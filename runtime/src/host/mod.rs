@@ -1,5 +1,6 @@
 //! Files of the host that the machine runs on.
 
+pub(crate) mod ninep;
 pub(crate) mod uhyve;
 
 use core::ffi::CStr;

@@ -10,6 +10,7 @@
 //! processor.
 
 pub(crate) mod futex;
+pub(crate) mod mutex;
 mod queue;
 pub(crate) mod spawn;
 pub(crate) mod thread;

@@ -8,8 +8,8 @@ use dolmen_mm::ids::{CpuId, VirtRange};
 
 use super::queue::LINKS;
 use crate::cpu::fpu::SaveArea;
-use crate::cpu::switch;
 use crate::cpu::vectors::TrapFrame;
+use crate::cpu::{switch, vectors};
 
 /// A thread's number, as the ABI has it.
 pub(crate) type Tid = u32;
@@ -77,6 +77,22 @@ struct Saved {
     context: Context,
     trap: TrapFrame,
     vectors: SaveArea,
+}
+
+impl Saved {
+    /// Continues an interrupted context: the caller's is gone, its vector state included.
+    ///
+    /// # Safety
+    ///
+    /// `saved` is what the home processor, which executes this with interrupts off, kept of a
+    /// thread that was interrupted.
+    unsafe extern "C" fn resume_trap(saved: *const Self) -> ! {
+        // SAFETY: by the contract.
+        unsafe {
+            (*saved).vectors.load();
+            vectors::resume_trap(&(*saved).trap)
+        }
+    }
 }
 
 // SAFETY: `saved` is touched by the home processor alone, with interrupts off; the links are
@@ -223,13 +239,10 @@ impl Thread {
                 unreachable!("just set");
             };
             let slot: *mut u64 = slot;
-            let next = &*next.saved.get();
-            match next.context {
+            let next = next.saved.get().cast_const();
+            match (*next).context {
                 Context::Call(stack_pointer) => switch::switch_to_call(slot, stack_pointer),
-                Context::Trap => {
-                    next.vectors.load();
-                    switch::switch_to_trap(slot, &next.trap);
-                }
+                Context::Trap => switch::switch_by(slot, next, Saved::resume_trap),
             }
         }
     }
@@ -245,10 +258,7 @@ impl Thread {
             let saved = &*self.saved.get();
             match saved.context {
                 Context::Call(stack_pointer) => switch::resume_call(stack_pointer),
-                Context::Trap => {
-                    saved.vectors.load();
-                    crate::cpu::vectors::resume_trap(&saved.trap)
-                }
+                Context::Trap => Saved::resume_trap(saved),
             }
         }
     }

@@ -42,6 +42,7 @@ fn what_must_go_right_does() {
         "ok sorted 100000 integers",
     );
     succeeds(env!("CARGO_BIN_EXE_hello"), &["a b"], "argument 1: a b");
+    succeeds(env!("CARGO_BIN_EXE_vector"), &[], "ok vector: ");
     succeeds(program, &["touch", "20000000"], "ok touched 20000000 bytes");
     succeeds(program, &["churn", "20", "5"], "ok churned");
     succeeds(program, &["churn", "3", "1"], "ok churned");
@@ -77,6 +78,16 @@ fn what_must_end_the_program_does() {
     ends("write-text", 139, "storing to code");
     ends("panic-main", 101, "was asked for");
     ends("panic-secondary", 134, "was asked for");
+    let (status, text) = faults(&["fault-on", "0"]);
+    assert_eq!(status, 139, "{text}");
+    let (status, text) = faults(&["panic-on", "0"]);
+    assert_eq!(status, 134, "{text}");
+    assert!(text.contains("on CPU 0 was asked for"), "{text}");
+    let (status, text) = faults(&["fault-on", "100000"]);
+    assert_eq!(status, 1, "{text}");
+    for privileged in ["nmi", "machine-check", "triple"] {
+        ends(privileged, 139, "");
+    }
     ends("exit3", 3, "");
     ends("abort", 134, "");
     ends("nonsense", 2, "usage:");

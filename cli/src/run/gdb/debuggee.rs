@@ -124,9 +124,7 @@ impl Debuggee {
                 job,
                 files,
             } => {
-                if !job.ended() {
-                    linux.kill()?;
-                }
+                linux.kill(&job)?;
                 let code = job.status();
                 let said = linux.get("/tmp/complaint")?.unwrap_or_default();
                 files.receive(&mut linux)?;

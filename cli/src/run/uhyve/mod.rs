@@ -5,6 +5,7 @@ mod command;
 mod debug;
 mod files;
 mod initramfs;
+mod job;
 mod nested;
 mod parts;
 
@@ -20,17 +21,19 @@ use super::bootargs;
 use super::follow::{End, follow, judge};
 use super::monitor::Monitor;
 use super::os::{Start, arrange};
+use super::packing::packed;
 use super::prepare::Tool;
 use super::run_directory::RunDirectory;
 use crate::host::Host;
-use crate::image::{ImageKind, collect_files, pack, words_of_image};
+use crate::image::{ImageKind, words_of_image};
 use crate::report::RunReport;
 use crate::spec::{MIB, RunSpec};
 
 use command::Guest;
 pub(super) use debug::debug;
 pub(super) use files::Files;
-pub(super) use nested::{Job, Nested};
+pub(super) use job::Job;
+pub(super) use nested::Nested;
 pub use parts::{LinuxState, Parts, VERSION, cache, find_uhyve, linux_state, version};
 
 /// The variable that overrides where uhyve runs.
@@ -179,14 +182,11 @@ fn guest<'a>(image: &UhyveImage, spec: &'a RunSpec, directory: &Path) -> Result<
 
 /// The image with the files that the arguments name, and whether it is an archive.
 fn lay_out(image: &UhyveImage, spec: &RunSpec, directory: &Path) -> Result<(PathBuf, bool)> {
-    let here = std::env::current_dir().context("the current directory is gone")?;
-    let files = collect_files(&here, &[], &spec.args)?;
-    if files.is_empty() {
-        return Ok((image.file.clone(), image.kind == ImageKind::Archive));
+    let output = directory.join("image");
+    if packed(&image.file, image.kind, spec, &output)? {
+        return Ok((output, true));
     }
-    let packed = directory.join("image");
-    pack(&image.file, image.kind, &files, &packed)?;
-    Ok((packed, true))
+    Ok((image.file.clone(), image.kind == ImageKind::Archive))
 }
 
 fn on_host(
@@ -237,7 +237,6 @@ fn in_nested(
     report: &mut RunReport,
 ) -> Result<()> {
     let spec = guest.spec;
-    let started = Instant::now();
     let image = std::fs::read(&guest.image)
         .with_context(|| format!("cannot read {}", guest.image.display()))?;
     let files = files::Files::read(&spec.files)?;
@@ -256,10 +255,12 @@ fn in_nested(
     linux.put("/job/image", &image)?;
     guest.image = "/job/image".into();
     guest.files = files.send(&mut linux)?;
+    // The Linux is not part of the run.
+    let started = Instant::now();
     let job = linux.start(&guest.arguments())?;
     let end = follow(job.output(), spec, started, console, report);
-    if !matches!(end, End::Stopped { .. }) {
-        linux.kill()?;
+    if !matches!(end, End::Stopped { exit_record: false }) {
+        linux.kill(&job)?;
     }
     report.host_wall(started.elapsed());
     if job.status().is_none() {

@@ -9,7 +9,7 @@ use x86_64::registers::control::{Cr0, Cr4, Efer};
 
 use crate::cpu::features::Features;
 use crate::cpu::local::{self, Local};
-use crate::cpu::{apic, clock, fpu, interrupts, thread_pointer};
+use crate::cpu::{apic, clock, fpu, interrupts, machine_check, thread_pointer};
 use crate::mem::direct;
 use crate::{console, sched};
 
@@ -81,6 +81,7 @@ fn wait_for(local: &Local) {
 extern "C" fn start_here(local: &'static Local) -> ! {
     let features = Features::detect();
     super::load_descriptors(local);
+    machine_check::enable(&features);
     fpu::enable(&features);
     thread_pointer::enable(&features);
     apic::enable(&features);

@@ -1,6 +1,9 @@
 //! What ends the program. Each of these returns only if the machine failed to notice.
 
+use std::arch::asm;
 use std::hint::black_box;
+use std::panic::catch_unwind;
+use std::sync::Barrier;
 use std::thread;
 
 /// A thread named `deep` calls itself until its stack is used up.
@@ -54,16 +57,65 @@ pub(crate) fn panic_secondary() -> Result<(), String> {
     let second = thread::Builder::new()
         .name("second".into())
         .spawn(|| {
-            assert_eq!(
-                black_box(1),
-                2,
-                "this panic on CPU {} was asked for",
-                dolmen::current_cpu()
-            );
+            let _ = panic_here();
         })
         .map_err(|error| format!("cannot create a thread: {error}"))?;
     match second.join() {
         Ok(()) => Err("the thread did not panic".into()),
         Err(_) => std::process::abort(),
     }
+}
+
+/// Panics.
+pub(crate) fn panic_here() -> Result<(), String> {
+    let cpu = dolmen::current_cpu();
+    assert_eq!(black_box(1), 2, "this panic on CPU {cpu} was asked for");
+    Ok(())
+}
+
+/// Lets a thread of CPU `cpu` end the program while each other CPU has a thread that waits.
+pub(crate) fn on_cpu(cpu: usize, end: fn() -> Result<(), String>) -> Result<(), String> {
+    let cpus = dolmen::cpus();
+    let ready = Barrier::new(cpus.len());
+    let never = Barrier::new(cpus.len());
+    thread::scope(|scope| {
+        let threads: Vec<_> = cpus
+            .iter()
+            .map(|&one| {
+                let (ready, never) = (&ready, &never);
+                scope.spawn(move || {
+                    // Dolmen has put one thread on each CPU, but not in an order that it promises.
+                    dolmen::pin_current_thread(one).map_err(|error| error.to_string())?;
+                    ready.wait();
+                    let result = if dolmen::current_cpu() as usize == cpu {
+                        // Where the panic unwinds, the others would be waited for.
+                        catch_unwind(end).unwrap_or_else(|_| std::process::abort())
+                    } else {
+                        Ok(())
+                    };
+                    never.wait();
+                    result
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")??;
+        }
+        Err(format!("there is no CPU {cpu}"))
+    })
+}
+
+/// Raises an interrupt that otherwise only hardware raises.
+pub(crate) fn interrupt<const VECTOR: u8>() -> Result<(), String> {
+    // SAFETY: none. The kernel cannot tell it from the real one, which ends the run.
+    unsafe { asm!("int {vector}", vector = const VECTOR) };
+    Err(format!("interrupt {VECTOR} was ignored"))
+}
+
+/// Takes the interrupt descriptors away and raises an exception: the processor has nowhere to go and shuts down.
+pub(crate) fn triple() -> Result<(), String> {
+    let no_table = [0u8; 10];
+    // SAFETY: none. Nothing is to come back.
+    unsafe { asm!("lidt [{}]", "ud2", in(reg) &no_table) };
+    Err("the processor handles exceptions without a table of them".into())
 }

@@ -13,8 +13,9 @@ static ALLOCATOR: dolmen::GlobalAlloc = dolmen::GlobalAlloc;
 
 const USAGE: &str = "\
 usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort | hang
+       faults fault-on CPU | panic-on CPU | nmi | machine-check | triple
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
-       faults files FOLDER | writefiles FOLDER | time | spawnstorm ROUNDS";
+       faults files FOLDER | writefiles FOLDER | copy FROM TO | time | spawnstorm ROUNDS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +28,9 @@ fn main() -> ExitCode {
         ["write-text"] => fatal::write_text(),
         ["panic-main"] => panic!("this panic was asked for"),
         ["panic-secondary"] => fatal::panic_secondary(),
+        ["nmi"] => fatal::interrupt::<2>(),
+        ["machine-check"] => fatal::interrupt::<18>(),
+        ["triple"] => fatal::triple(),
         ["exit3"] => std::process::exit(3),
         ["abort"] => std::process::abort(),
         ["hang"] => loop {
@@ -39,11 +43,14 @@ fn main() -> ExitCode {
         ["churn"] => memory::churn(50, 8),
         [name, value] => match (name, number(value)) {
             ("touch", Some(bytes)) => memory::touch(bytes),
+            ("fault-on", Some(cpu)) => fatal::on_cpu(cpu, fatal::null),
+            ("panic-on", Some(cpu)) => fatal::on_cpu(cpu, fatal::panic_here),
             ("oom", Some(limit)) => memory::oom(limit),
             ("churn", Some(rounds)) => memory::churn(rounds, 8),
             ("spawnstorm", Some(rounds)) => system::spawn_storm(rounds),
             _ => return usage(),
         },
+        ["copy", from, to] => system::copy(from, to),
         ["churn", rounds, threads] => match (number(rounds), number(threads)) {
             (Some(rounds), Some(threads)) if threads > 0 => memory::churn(rounds, threads),
             _ => return usage(),

@@ -44,6 +44,14 @@ pub(crate) fn files(folder: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Copies a file's contents.
+pub(crate) fn copy(from: &str, to: &str) -> Result<(), String> {
+    let contents = fs::read(from).map_err(because("read", Path::new(from)))?;
+    fs::write(to, &contents).map_err(because("write", Path::new(to)))?;
+    println!("ok copied {} bytes", contents.len());
+    Ok(())
+}
+
 /// Reads a file at once, in pieces and from its middle; gives its checksum (FNV-1a).
 fn read_every_way(path: &Path, len: u64) -> Result<u64, String> {
     let failed = because("read", path);
