@@ -33,7 +33,8 @@ pub(in crate::run) struct Debuggee {
     pub(super) target: String,
     pub(super) whereabouts: Whereabouts,
     filter: Filter,
-    silent: bool,
+    /// Since when the machine prints no more, which is its end.
+    silent: Option<Instant>,
     /// What the application has ended with.
     status: Option<i32>,
 }
@@ -69,7 +70,7 @@ impl Debuggee {
             target,
             whereabouts,
             filter: Filter::default(),
-            silent: false,
+            silent: None,
             status: None,
         }
     }
@@ -83,7 +84,13 @@ impl Debuggee {
 
     /// Shows what the machine prints during the next `time`.
     pub(super) fn show(&mut self, time: Duration, console: &mut Console) {
-        if self.silent {
+        if let Some(since) = self.silent {
+            // uhyve tells gdb how it ends, unless it fails: then nobody would.
+            if let Machine::Nested { linux, .. } = &self.machine
+                && since.elapsed() > PATIENCE
+            {
+                linux.unbridge();
+            }
             std::thread::sleep(time);
             return;
         }
@@ -101,7 +108,7 @@ impl Debuggee {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 self.filter.finish(&mut text);
-                self.silent = true;
+                self.silent = Some(Instant::now());
             }
         }
         console.write(&text);
@@ -111,7 +118,7 @@ impl Debuggee {
     /// brings back the files that it has written.
     pub(super) fn end(mut self, console: &mut Console) -> Result<Ended> {
         let begin = Instant::now();
-        while !self.silent && begin.elapsed() < PATIENCE {
+        while self.silent.is_none() && begin.elapsed() < PATIENCE {
             self.show(PATIENCE / 100, console);
         }
         let (code, said) = match self.machine {

@@ -1,11 +1,12 @@
 //! Starts an image under uhyve so that it waits for a debugger.
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::nested::{Nested, free_port};
+use super::nested::Nested;
 use super::{Guest, Place, UhyveImage, command, files, guest, start_on_host};
 use crate::run::gdb::{Debuggee, Whereabouts};
 use crate::run::os::Start;
@@ -91,4 +92,10 @@ fn in_nested(
         files,
         format!("127.0.0.1:{port}"),
     ))
+}
+
+/// A port for a program that has to be given one.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port for the debugger")?;
+    Ok(listener.local_addr()?.port())
 }

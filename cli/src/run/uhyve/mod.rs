@@ -1,6 +1,7 @@
 //! Runs an image under the hypervisor uhyve: on this host's KVM if that can run guests, and in a
 //! small emulated Linux otherwise.
 
+mod bridge;
 mod command;
 mod debug;
 mod files;

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::bridge::bridge;
 use super::initramfs;
 use super::job::Job;
 use super::parts::Parts;
@@ -47,7 +48,8 @@ pub(in crate::run) struct Nested {
     control: BufReader<UnixStream>,
     console: UnixStream,
     memory: u64,
-    gdb: Option<u16>,
+    /// The debugger's port.
+    gdb: UnixStream,
     jobs: u32,
 }
 
@@ -65,7 +67,6 @@ impl Nested {
             fs::File::create(at("initramfs")).context("cannot write the initramfs")?;
         initramfs::write(parts, &mut archive).context("cannot write the initramfs")?;
         let memory = guest_bytes + 2 * file_bytes + OWN_BYTES;
-        let gdb = free_port()?;
         let mut command = Command::new(qemu);
         command
             .args([
@@ -99,10 +100,7 @@ impl Nested {
                 "socket,id=console,path=console,server=on,wait=off",
             ])
             .args(["-device", "virtserialport,chardev=console"])
-            .args([
-                "-chardev",
-                &format!("socket,id=gdb,host=127.0.0.1,port={gdb},server=on,wait=off"),
-            ])
+            .args(["-chardev", "socket,id=gdb,path=gdb,server=on,wait=off"])
             .args(["-device", "virtserialport,chardev=gdb"])
             .arg("-kernel")
             .arg(&parts.kernel)
@@ -126,7 +124,7 @@ impl Nested {
             control: BufReader::new(control),
             console,
             memory,
-            gdb: Some(gdb),
+            gdb: connect("gdb")?,
             jobs: 0,
         };
         let hello = nested.line();
@@ -245,9 +243,15 @@ impl Nested {
 
     /// Joins `port` in the Linux to one of this host, which is returned.
     pub(super) fn bridge(&mut self, port: u16) -> Result<u16> {
-        let outer = self.gdb.take().context("a debugger is connected already")?;
+        let stream = self.gdb.try_clone().context("cannot share a socket")?;
         self.ask(&format!("bridge {port}"), &[])?;
-        Ok(outer)
+        bridge(stream)
+    }
+
+    /// Ends what [`Nested::bridge`] made: a debugger sees its connection end.
+    pub(in crate::run) fn unbridge(&self) {
+        // It fails only if it has ended already.
+        let _ = self.gdb.shutdown(Shutdown::Both);
     }
 }
 
@@ -299,9 +303,4 @@ fn connect(qemu: &Mutex<Child>, path: &Path) -> Result<UnixStream> {
         drop(qemu);
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-pub(super) fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port")?;
-    Ok(listener.local_addr()?.port())
 }
