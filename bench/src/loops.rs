@@ -65,6 +65,9 @@ impl Size {
     }
 }
 
+/// Operations of a thread below which a loop is too short to be timed: it is done several times.
+const LEAST_OPERATIONS: usize = 1 << 16;
+
 /// Runs `what` once on `peer`, whose memory is all free before and after. The time is that of the
 /// slowest thread.
 pub fn run(peer: &dyn Peer, what: Loop, size: Size) -> Times {
@@ -101,55 +104,54 @@ fn one_thread(
 ) -> Times {
     let mut frames = vec![0; share];
     let mut random = Random::new(thread as u64);
+    let rounds = LEAST_OPERATIONS.div_ceil(share);
     let timed = |work: &mut dyn FnMut()| {
         barrier.wait();
         let start = Instant::now();
         work();
-        start.elapsed().as_secs_f64() * 1e9 / share as f64
+        start.elapsed().as_secs_f64() * 1e9 / (rounds * share) as f64
     };
     let get = |frame: &mut u64| {
         *frame = peer
             .alloc(thread, order)
             .unwrap_or_else(|| panic!("{} has no frame left", peer.name()));
     };
-    match what {
-        Loop::Repeat => {
-            let pair = timed(&mut || {
-                for _ in 0..share {
-                    let mut frame = 0;
-                    get(&mut frame);
+    let put = |frames: &[u64]| {
+        timed(&mut || {
+            frames
+                .iter()
+                .for_each(|&frame| peer.free(thread, frame, order))
+        })
+    };
+    let mut times = Times { get: 0.0, put: 0.0 };
+    for _ in 0..rounds {
+        match what {
+            Loop::Repeat => {
+                times.get += timed(&mut || {
+                    for frame in &mut frames {
+                        get(frame);
+                        peer.free(thread, *frame, order);
+                    }
+                });
+            }
+            Loop::Bulk => {
+                times.get += timed(&mut || frames.iter_mut().for_each(get));
+                times.put += put(&frames);
+            }
+            Loop::Random => {
+                frames.iter_mut().for_each(get);
+                random.shuffle(&mut frames);
+                times.put += put(&frames);
+                times.get += timed(&mut || frames.iter_mut().for_each(get));
+                // Not measured, and nobody is to begin the next round meanwhile.
+                barrier.wait();
+                for &frame in &frames {
                     peer.free(thread, frame, order);
                 }
-            });
-            Times {
-                get: pair,
-                put: 0.0,
             }
-        }
-        Loop::Bulk => Times {
-            get: timed(&mut || frames.iter_mut().for_each(get)),
-            put: timed(&mut || {
-                frames
-                    .iter()
-                    .for_each(|&frame| peer.free(thread, frame, order))
-            }),
-        },
-        Loop::Random => {
-            frames.iter_mut().for_each(get);
-            random.shuffle(&mut frames);
-            let put = timed(&mut || {
-                frames
-                    .iter()
-                    .for_each(|&frame| peer.free(thread, frame, order))
-            });
-            let get = timed(&mut || frames.iter_mut().for_each(get));
-            barrier.wait();
-            for &frame in &frames {
-                peer.free(thread, frame, order);
-            }
-            Times { get, put }
         }
     }
+    times
 }
 
 #[cfg(test)]
