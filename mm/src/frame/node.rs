@@ -158,10 +158,11 @@ impl Node {
         };
         let reserved = reservation.get().into_iter();
         let broken = |class| self.hints.candidates(class, start);
-        // All broken blocks are searched before a whole one is broken. Where the search stops
-        // early, mixed orders use up every whole block in time.
-        reserved
-            .chain(broken(own))
+        // All broken blocks are searched before a whole one is broken, and before the one that was
+        // broken last. Where the search stops early, mixed orders use up every whole block in
+        // time; where it begins with the emptiest block, that one never gets whole again.
+        broken(own)
+            .chain(reserved)
             .find_map(in_broken)
             .or_else(|| broken(Class::Whole).find_map(in_whole))
             .or_else(|| broken(other).find_map(in_broken))
