@@ -1,9 +1,10 @@
 //! Runs an image with gdb attached: the machine is halted before its first instruction, and gdb
 //! takes it to the application's `main`.
 //!
-//! Where the image lies is known at run time only. Under uhyve, whose choice is random, the debug
-//! server says it to gdb (`qOffsets`). On QEMU gdb stops in the loader at `dolmen_loader_enter`, whose
-//! first argument is the address of the image's first instruction.
+//! Where the image lies is known at run time only. uhyve, whose choice is random, halts at the image's
+//! first instruction. On QEMU gdb first stops in the loader at `dolmen_loader_enter`, whose first
+//! argument is that instruction's address. (uhyve's server also answers `qOffsets`, by which gdb moves
+//! code and data, but not constants.)
 
 mod debuggee;
 mod script;

@@ -26,15 +26,24 @@ pub(super) fn commands(
             quoted(loader),
             symbols.entry
         ),
-        Whereabouts::Server => format!("file {elf}\ntarget remote {target}\n"),
+        Whereabouts::Halted => format!(
+            "file {elf}\n\
+             target remote {target}\n\
+             symbol-file -o $pc-{:#x} {elf}\n",
+            symbols.entry
+        ),
     };
-    // The scripts that an image names are gdb's own business, and only if the user trusts them.
+    // gdb wants an executable file in order to connect. It would read from it what is not mapped in
+    // the machine, at addresses that mean nothing there: so it is forgotten again. What calls a
+    // `main` belongs to the picture. Scripts that an image names run only if the user wants it.
     format!(
         "set confirm off\n\
          set pagination off\n\
          set auto-load python-scripts off\n\
          set remotetimeout {PATIENCE}\n\
+         set backtrace past-main on\n\
          {place}\
+         exec-file\n\
          tbreak {}\n\
          continue\n\
          set confirm on\n\
@@ -66,14 +75,16 @@ mod tests {
     };
 
     #[test]
-    fn the_loader_or_the_server_says_where_the_image_is() {
+    fn the_loader_or_the_first_instruction_says_where_the_image_is() {
         let elf = Path::new("/a b/\"c\"");
         let loader = Whereabouts::Loader("/loader".into());
         let text = commands(&loader, "/run/gdb", elf, &SYMBOLS);
         assert!(text.contains("file \"/loader\"\ntarget remote /run/gdb\n"));
-        assert!(text.contains("symbol-file -o $rdi-0x2bf98 \"/a b/\\\"c\\\"\"\ntbreak "));
-        let text = commands(&Whereabouts::Server, "127.0.0.1:1", elf, &SYMBOLS);
-        assert!(text.contains("file \"/a b/\\\"c\\\"\"\ntarget remote 127.0.0.1:1\ntbreak "));
+        assert!(
+            text.contains("symbol-file -o $rdi-0x2bf98 \"/a b/\\\"c\\\"\"\nexec-file\ntbreak ")
+        );
+        let text = commands(&Whereabouts::Halted, "127.0.0.1:1", elf, &SYMBOLS);
+        assert!(text.contains("target remote 127.0.0.1:1\nsymbol-file -o $pc-0x2bf98 \"/a b"));
         assert!(!text.contains("dolmen_loader_enter"));
     }
 }
