@@ -113,9 +113,9 @@ fn unknown_words_are_usage_errors() {
 #[test]
 fn what_is_not_there_yet_says_so() {
     refused(
-        &mut dolmen(&["run", "equake", "--platform", "uhyve"]),
+        &mut dolmen(&["run", "equake", "--platform", "linux-vm"]),
         125,
-        "uhyve is not available yet",
+        "linux-vm is not available yet",
     );
     refused(
         &mut dolmen(&["compare", "equake", "--platform", "qemu,linux-vm"]),

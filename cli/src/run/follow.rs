@@ -88,6 +88,15 @@ pub(super) fn follow(
     }
 }
 
+/// The line of a monitor's complaints that tells most: what a panic says, or else the last one.
+fn telling_line(said: &str) -> &str {
+    let mut lines = said.lines();
+    match lines.find(|line| line.starts_with("thread '") && line.contains("panicked at")) {
+        Some(place) => lines.next().unwrap_or(place),
+        None => said.lines().last().unwrap_or_default(),
+    }
+}
+
 /// Says in the report how the run ended. Of a machine that stopped without an exit record the
 /// caller knows `own_status`, if it gave one, and what `monitor` (its name, and what it `said`)
 /// complained about.
@@ -110,7 +119,7 @@ pub(super) fn judge(
             report.exit_status = own_status.unwrap_or(status::NO_RECORD);
             // The loader, which gives no records, says why it refuses.
             let refused = console.complaint().filter(|_| own_status.is_some());
-            let said = said.lines().last().unwrap_or_default();
+            let said = telling_line(said);
             report.error = Some(match (refused, said) {
                 (Some(reason), _) => reason.to_owned(),
                 (None, "") => "the machine stopped without an exit record".to_owned(),
@@ -121,5 +130,18 @@ pub(super) fn judge(
         }
         End::TimedOut => report.timed_out(spec),
         End::Interrupted => report.interrupted(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_telling_line_is_a_panics_message_or_the_last() {
+        assert_eq!(telling_line(""), "");
+        assert_eq!(telling_line("a warning\ncannot open it"), "cannot open it");
+        let panic = "WARN x\nthread 'main' (1) panicked at src/a.rs:1:2:\nno such thing\nnote: run with\nnote: more";
+        assert_eq!(telling_line(panic), "no such thing");
     }
 }
