@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use super::os::{Start, arrange};
 use super::prepare::Prepared;
 use super::run_directory::RunDirectory;
-use super::{Console, Sink, qemu, uhyve};
+use super::{Console, qemu, uhyve};
 use crate::image::application;
 use crate::spec::RunSpec;
 
@@ -40,13 +40,18 @@ pub struct Session {
     pub batch: bool,
 }
 
-/// Debugs a prepared application until gdb ends. Gives the application's status if it came to its
-/// end, else gdb's.
-pub fn debug(prepared: &Prepared, spec: &RunSpec, session: &Session) -> Result<i32> {
+/// Debugs a prepared application until gdb ends; what it prints goes to `console`. Gives the
+/// application's status if it came to its end, else gdb's.
+pub fn debug(
+    prepared: &Prepared,
+    spec: &RunSpec,
+    session: &Session,
+    console: &mut Console,
+) -> Result<i32> {
     let (file, kind) = match prepared {
         Prepared::Image(image) => (&image.file, image.kind),
         Prepared::Uhyve(image) => (&image.file, image.kind),
-        Prepared::Process(_) => bail!("./dolmen gdb debugs images: on linux start gdb itself"),
+        Prepared::Process(_) => bail!("{} is no image: gdb itself can start it", prepared.app()),
     };
     // Ctrl-C is gdb's from now on.
     crate::interrupt::install();
@@ -62,9 +67,8 @@ pub fn debug(prepared: &Prepared, spec: &RunSpec, session: &Session) -> Result<i
     let commands = script::commands(&debuggee.whereabouts, &debuggee.target, &elf, &symbols);
     std::fs::write(&setup, commands)
         .with_context(|| format!("cannot write {}", setup.display()))?;
-    let mut console = Console::new(Sink::Live, "");
-    let status = run_gdb(session, &setup, &mut debuggee, &mut console)?;
-    let ended = debuggee.end(&mut console)?;
+    let status = run_gdb(session, &setup, &mut debuggee, console)?;
+    let ended = debuggee.end(console)?;
     console.finish();
     if let Some(complaint) = ended.complaint {
         eprintln!("dolmen: the machine failed: {complaint}");

@@ -35,13 +35,15 @@ pub(super) fn commands(
     };
     // gdb wants an executable file in order to connect. It would read from it what is not mapped in
     // the machine, at addresses that mean nothing there: so it is forgotten again. What calls a
-    // `main` belongs to the picture. Scripts that an image names run only if the user wants it.
+    // `main` belongs to the picture. A machine that gdb does not take for one that was there before
+    // is ended, not let go, when gdb quits. Scripts that an image names run only if the user wants it.
     format!(
         "set confirm off\n\
          set pagination off\n\
          set auto-load python-scripts off\n\
          set remotetimeout {PATIENCE}\n\
          set backtrace past-main on\n\
+         set remote query-attached-packet off\n\
          {place}\
          exec-file\n\
          tbreak {}\n\
