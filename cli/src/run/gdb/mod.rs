@@ -64,7 +64,13 @@ pub fn debug(
         Prepared::Process(_) => unreachable!("refused above"),
     };
     let setup = directory.path.join("setup.gdb");
-    let commands = script::commands(&debuggee.whereabouts, &debuggee.target, &elf, &symbols);
+    let commands = script::commands(
+        &debuggee.whereabouts,
+        &debuggee.target,
+        &elf,
+        &symbols,
+        session.batch,
+    );
     std::fs::write(&setup, commands)
         .with_context(|| format!("cannot write {}", setup.display()))?;
     let status = run_gdb(session, &setup, &mut debuggee, console)?;
