@@ -72,6 +72,7 @@ fn help_is_there_for_everybody() {
         &["build", "--help"],
         &["test", "--help"],
         &["doctor", "--help"],
+        &["gdb", "--help"],
     ] {
         let output = dolmen(args).output().unwrap();
         assert!(output.status.success());
@@ -113,9 +114,9 @@ fn unknown_words_are_usage_errors() {
 #[test]
 fn what_is_not_there_yet_says_so() {
     refused(
-        &mut dolmen(&["run", "equake", "--platform", "uhyve"]),
+        &mut dolmen(&["run", "equake", "--platform", "linux-vm"]),
         125,
-        "uhyve is not available yet",
+        "linux-vm is not available yet",
     );
     refused(
         &mut dolmen(&["compare", "equake", "--platform", "qemu,linux-vm"]),
@@ -138,6 +139,28 @@ fn a_machine_without_qemu_is_told_how_to_get_it() {
         command.env("PATH", empty.path()),
         125,
         "apt-get install qemu-system-x86",
+    );
+}
+
+#[test]
+fn what_gdb_cannot_debug_is_refused() {
+    let empty = tempfile::tempdir().unwrap();
+    refused(
+        dolmen(&["gdb", "equake"]).env("PATH", empty.path()),
+        1,
+        "apt-get install gdb",
+    );
+    refused(
+        &mut dolmen(&["gdb", "equake", "--platform", "linux"]),
+        1,
+        "start gdb itself",
+    );
+    let gdb = empty.path().join("gdb");
+    std::fs::write(gdb, "").unwrap();
+    refused(
+        dolmen(&["gdb", "equake", "-x", "/nowhere"]).env("PATH", empty.path()),
+        1,
+        "cannot open /nowhere",
     );
 }
 

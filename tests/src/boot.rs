@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dolmen_cli::host::RealHost;
 use dolmen_cli::report::RunReport;
-use dolmen_cli::run::{App, Console, Prepared, Tool, prepare, run, uhyve};
+use dolmen_cli::run::{App, Console, Prepared, Session, Tool, debug, prepare, run, uhyve};
 use dolmen_cli::spec::{MIB, Platform, RunSpec, Thp};
 use dolmen_cli::toolchain::Choice;
 use dolmen_cli::workspace::Workspace;
@@ -169,6 +169,19 @@ impl Boot {
             text: console.text(),
             report,
         }
+    }
+}
+
+impl Boot {
+    /// Builds what is needed and runs it under gdb; gives the status, and what it printed.
+    #[track_caller]
+    pub fn debug(self, session: &Session) -> (i32, String) {
+        let mut built = one_at_a_time();
+        let prepared = self.built(&mut built);
+        let mut console = Console::silent();
+        let status = debug(&prepared, &self.spec, session, &mut console)
+            .unwrap_or_else(|error| panic!("{} did not start: {error:#}", prepared.app()));
+        (status, console.text())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use crate::cli::{AppOptions, exit_code, parse_variable};
 use crate::image::FileMapping;
-use crate::run::{App, Session, Tool, debug, prepare};
+use crate::run::{App, Console, Session, Sink, Tool, check_platform, debug, prepare};
 use crate::spec::{Platform, RunSpec, Thp, parse_memory};
 
 /// Options of `gdb`.
@@ -56,6 +56,10 @@ pub struct Options {
 
 /// Debugs until gdb ends.
 pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
+    check_platform(options.platform)?;
+    if options.platform == Platform::Linux {
+        bail!("./dolmen gdb debugs machines: on linux, start gdb itself");
+    }
     let gdb = tool
         .host
         .find_program("gdb")
@@ -80,10 +84,11 @@ pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
         args: options.args.clone(),
         ..RunSpec::default()
     };
+    let mut console = Console::new(Sink::Live, prepared.app());
     let session = Session {
         gdb,
         scripts: options.scripts.clone(),
         batch: options.batch,
     };
-    Ok(exit_code(debug(&prepared, &spec, &session)?))
+    Ok(exit_code(debug(&prepared, &spec, &session, &mut console)?))
 }

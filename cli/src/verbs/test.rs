@@ -22,11 +22,12 @@ pub struct Options {
 }
 
 /// The system tests' programs, and whether each is part of the fast selection.
-const SYSTEM_TESTS: [(&str, bool); 4] = [
+const SYSTEM_TESTS: [(&str, bool); 5] = [
     ("protocol", true),
     ("guest", true),
     ("machines", false),
     ("uhyve", false),
+    ("gdb", false),
 ];
 
 /// Runs the tests.

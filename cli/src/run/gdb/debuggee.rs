@@ -22,8 +22,8 @@ const FAILURES: [i32; 2] = [1, 101];
 pub(in crate::run) enum Whereabouts {
     /// From this loader, when it enters the image.
     Loader(PathBuf),
-    /// From the debug server.
-    Server,
+    /// The machine has halted at the image's first instruction.
+    Halted,
 }
 
 /// The machine. It does not outlive this value.
@@ -61,7 +61,7 @@ impl Debuggee {
     /// A machine under uhyve in an emulated Linux.
     pub(in crate::run) fn in_nested(linux: Nested, job: Job, files: Files, target: String) -> Self {
         let machine = Machine::Nested { linux, job, files };
-        Self::new(machine, target, Whereabouts::Server)
+        Self::new(machine, target, Whereabouts::Halted)
     }
 
     fn new(machine: Machine, target: String, whereabouts: Whereabouts) -> Self {

@@ -1,9 +1,10 @@
 //! Runs an image with gdb attached: the machine is halted before its first instruction, and gdb
 //! takes it to the application's `main`.
 //!
-//! Where the image lies is known at run time only. Under uhyve, whose choice is random, the debug
-//! server says it to gdb (`qOffsets`). On QEMU gdb stops in the loader at `dolmen_loader_enter`, whose
-//! first argument is the address of the image's first instruction.
+//! Where the image lies is known at run time only. uhyve, whose choice is random, halts at the image's
+//! first instruction. On QEMU gdb first stops in the loader at `dolmen_loader_enter`, whose first
+//! argument is that instruction's address. (uhyve's server also answers `qOffsets`, by which gdb moves
+//! code and data, but not constants.)
 
 mod debuggee;
 mod script;
@@ -18,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use super::os::{Start, arrange};
 use super::prepare::Prepared;
 use super::run_directory::RunDirectory;
-use super::{Console, Sink, qemu, uhyve};
+use super::{Console, qemu, uhyve};
 use crate::image::application;
 use crate::spec::RunSpec;
 
@@ -39,13 +40,18 @@ pub struct Session {
     pub batch: bool,
 }
 
-/// Debugs a prepared application until gdb ends. Gives the application's status if it came to its
-/// end, else gdb's.
-pub fn debug(prepared: &Prepared, spec: &RunSpec, session: &Session) -> Result<i32> {
+/// Debugs a prepared application until gdb ends; what it prints goes to `console`. Gives the
+/// application's status if it came to its end, else gdb's.
+pub fn debug(
+    prepared: &Prepared,
+    spec: &RunSpec,
+    session: &Session,
+    console: &mut Console,
+) -> Result<i32> {
     let (file, kind) = match prepared {
         Prepared::Image(image) => (&image.file, image.kind),
         Prepared::Uhyve(image) => (&image.file, image.kind),
-        Prepared::Process(_) => bail!("./dolmen gdb debugs images: on linux start gdb itself"),
+        Prepared::Process(_) => bail!("{} is no image: gdb itself can start it", prepared.app()),
     };
     // Ctrl-C is gdb's from now on.
     crate::interrupt::install();
@@ -58,12 +64,17 @@ pub fn debug(prepared: &Prepared, spec: &RunSpec, session: &Session) -> Result<i
         Prepared::Process(_) => unreachable!("refused above"),
     };
     let setup = directory.path.join("setup.gdb");
-    let commands = script::commands(&debuggee.whereabouts, &debuggee.target, &elf, &symbols);
+    let commands = script::commands(
+        &debuggee.whereabouts,
+        &debuggee.target,
+        &elf,
+        &symbols,
+        session.batch,
+    );
     std::fs::write(&setup, commands)
         .with_context(|| format!("cannot write {}", setup.display()))?;
-    let mut console = Console::new(Sink::Live, "");
-    let status = run_gdb(session, &setup, &mut debuggee, &mut console)?;
-    let ended = debuggee.end(&mut console)?;
+    let status = run_gdb(session, &setup, &mut debuggee, console)?;
+    let ended = debuggee.end(console)?;
     console.finish();
     if let Some(complaint) = ended.complaint {
         eprintln!("dolmen: the machine failed: {complaint}");

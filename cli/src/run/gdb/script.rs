@@ -8,12 +8,14 @@ use super::symbols::Symbols;
 /// An emulated machine on a loaded host may answer late. Seconds.
 const PATIENCE: u32 = 600;
 
-/// What gdb is to do first. `target` is what it connects to, `elf` the application.
+/// What gdb is to do first. `target` is what it connects to, `elf` the application. Unless it runs in
+/// `batch` mode, gdb asks again afterwards.
 pub(super) fn commands(
     whereabouts: &Whereabouts,
     target: &str,
     elf: &Path,
     symbols: &Symbols,
+    batch: bool,
 ) -> String {
     let elf = quoted(elf);
     let place = match whereabouts {
@@ -26,19 +28,34 @@ pub(super) fn commands(
             quoted(loader),
             symbols.entry
         ),
-        Whereabouts::Server => format!("file {elf}\ntarget remote {target}\n"),
+        Whereabouts::Halted => format!(
+            "file {elf}\n\
+             target remote {target}\n\
+             symbol-file -o $pc-{:#x} {elf}\n",
+            symbols.entry
+        ),
     };
-    // The scripts that an image names are gdb's own business, and only if the user trusts them.
+    // gdb wants an executable file in order to connect. It would read from it what is not mapped in
+    // the machine, at addresses that mean nothing there: so it is forgotten again. What calls a
+    // `main` belongs to the picture. A machine that gdb does not take for one that was there before
+    // is ended, not let go, when gdb quits. Scripts that an image names run only if the user wants it.
+    let restore = if batch {
+        ""
+    } else {
+        "set confirm on\nset pagination on\n"
+    };
     format!(
         "set confirm off\n\
          set pagination off\n\
          set auto-load python-scripts off\n\
          set remotetimeout {PATIENCE}\n\
+         set backtrace past-main on\n\
+         set remote query-attached-packet off\n\
          {place}\
+         exec-file\n\
          tbreak {}\n\
          continue\n\
-         set confirm on\n\
-         set pagination on\n",
+         {restore}",
         symbols.main
     )
 }
@@ -66,14 +83,16 @@ mod tests {
     };
 
     #[test]
-    fn the_loader_or_the_server_says_where_the_image_is() {
+    fn the_loader_or_the_first_instruction_says_where_the_image_is() {
         let elf = Path::new("/a b/\"c\"");
         let loader = Whereabouts::Loader("/loader".into());
-        let text = commands(&loader, "/run/gdb", elf, &SYMBOLS);
+        let text = commands(&loader, "/run/gdb", elf, &SYMBOLS, false);
         assert!(text.contains("file \"/loader\"\ntarget remote /run/gdb\n"));
-        assert!(text.contains("symbol-file -o $rdi-0x2bf98 \"/a b/\\\"c\\\"\"\ntbreak "));
-        let text = commands(&Whereabouts::Server, "127.0.0.1:1", elf, &SYMBOLS);
-        assert!(text.contains("file \"/a b/\\\"c\\\"\"\ntarget remote 127.0.0.1:1\ntbreak "));
-        assert!(!text.contains("dolmen_loader_enter"));
+        assert!(
+            text.contains("symbol-file -o $rdi-0x2bf98 \"/a b/\\\"c\\\"\"\nexec-file\ntbreak ")
+        );
+        let text = commands(&Whereabouts::Halted, "127.0.0.1:1", elf, &SYMBOLS, true);
+        assert!(text.contains("target remote 127.0.0.1:1\nsymbol-file -o $pc-0x2bf98 \"/a b"));
+        assert!(!text.contains("dolmen_loader_enter") && !text.contains("confirm on"));
     }
 }

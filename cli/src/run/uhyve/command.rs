@@ -35,6 +35,10 @@ impl Guest<'_> {
         let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
         option("--memory-size", format!("{}MiB", memory(self.spec) / MIB));
         option("--cpu-count", self.spec.cpus.to_string());
+        // uhyve puts an archive's own variables behind the kernel's words, where they would win.
+        for variable in &self.spec.env {
+            option("--env-vars", variable.clone());
+        }
         if self.archive {
             option("--hermit-image-mode", "internal".to_owned());
         }
@@ -68,6 +72,7 @@ mod tests {
             cpus: 3,
             mem_bytes: Some(65 * MIB),
             fixed_address: true,
+            env: vec!["A=two words".to_owned()],
             ..RunSpec::default()
         };
         let guest = Guest {
@@ -81,7 +86,7 @@ mod tests {
         };
         let args = guest.arguments().join("|");
         assert!(args.starts_with(
-            "--memory-size|66MiB|--cpu-count|3|--hermit-image-mode|internal|--file-mapping|/files/0:/data|--gdb-port|7|--no-aslr|/job/image|--|"
+            "--memory-size|66MiB|--cpu-count|3|--env-vars|A=two words|--hermit-image-mode|internal|--file-mapping|/files/0:/data|--gdb-port|7|--no-aslr|/job/image|--|"
         ), "{args}");
         assert!(args.ends_with("|--|'two words'|''|--"), "{args}");
     }

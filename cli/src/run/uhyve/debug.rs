@@ -31,6 +31,10 @@ pub(in crate::run) fn debug(
     let guest = guest(image, spec, directory)?;
     match &image.place {
         Place::Host { uhyve } => on_host(uhyve, guest),
+        Place::Nested { .. } if spec.cpus > 1 => bail!(
+            "in the emulated Linux a debugger can have one processor, not {}: uhyve does not stop several at once",
+            spec.cpus
+        ),
         Place::Nested { qemu, parts } => {
             let contents = std::fs::read(&guest.image)
                 .with_context(|| format!("cannot read {}", guest.image.display()))?;
@@ -59,7 +63,7 @@ fn on_host(uhyve: &Path, mut guest: Guest<'_>) -> Result<Debuggee> {
     Ok(Debuggee::on_this_host(
         monitor,
         format!("127.0.0.1:{port}"),
-        Whereabouts::Server,
+        Whereabouts::Halted,
     ))
 }
 
