@@ -16,6 +16,8 @@
 //! **Data.** A page holds one word, whatever offset is accessed. Cleared frames hold 0.
 
 mod cpu;
+#[cfg(all(test, not(feature = "shuttle")))]
+pub(crate) mod lines;
 mod schedule;
 #[cfg(test)]
 mod tests;
