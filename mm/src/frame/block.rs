@@ -214,8 +214,8 @@ impl Block {
 
     /// Takes an aligned run of `2^order` frames, orders up to 8, for which the caller holds the
     /// right, and returns the position of the first. There may be none although the count was high
-    /// enough; then the caller counts the right back, with the bound raised to `order`: the search
-    /// may have hidden a run for a moment.
+    /// enough; then the caller counts the right back, and raises the bound to `order`: the search may
+    /// have hidden a run for a moment.
     pub(super) fn take_run(&self, me: &Cpu, entry: Entry, order: Order) -> Option<usize> {
         let frames = order.frames();
         if frames > 64 {
@@ -312,31 +312,25 @@ impl Block {
         self.order_of_words(first / 64, entry)
     }
 
-    /// Adds frames that were put back to the count, and raises the bound to `order` if it is lower.
-    pub(super) fn count_back(&self, me: &Cpu, frames: usize, order: u8) -> Change {
+    /// Adds frames that were put back to the count. The caller raises the bound afterwards.
+    pub(super) fn count_back(&self, frames: usize) -> Change {
         let counted = Entry::counted(frames);
         let old = Entry::from_word(self.entry.fetch_add(counted, Ordering::SeqCst));
         assert!(
             old.free() + frames <= FRAMES_PER_BLOCK,
             "frames were freed twice"
         );
-        let change = Change {
+        Change {
             old,
             new: Entry::from_word(old.word().wrapping_add(counted)),
-        };
-        if order <= old.bound() {
-            return change;
         }
-        let raised = self.update(me, |entry| {
+    }
+
+    /// Raises the bound to `order` if it is lower.
+    pub(super) fn raise_bound(&self, me: &Cpu, order: u8) -> Option<Change> {
+        self.update(me, |entry| {
             (entry.bound() < order).then(|| entry.with_bound(order))
-        });
-        match raised {
-            Some(raised) => Change {
-                old,
-                new: raised.new,
-            },
-            None => change,
-        }
+        })
     }
 
     /// Takes all frames of a whole block that nobody has reserved.

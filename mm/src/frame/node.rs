@@ -185,8 +185,7 @@ impl Node {
         }
         let found = block.take_run(me, change.new, order);
         if found.is_none() {
-            let change = block.count_back(me, frames, order.get());
-            self.changed(me, index, change);
+            let _ = self.count_back(me, index, frames, order.get());
         }
         self.lower_bound(me, index);
         Some(self.first_frame(index).add(found?))
@@ -288,20 +287,42 @@ impl Node {
         any
     }
 
-    /// Counts frames of a block that were put back into its map.
-    fn count_back(&self, me: &Cpu, index: usize, frames: usize, order: u8) {
+    /// Counts frames of a block that are in its map again, in runs of `order` at most.
+    fn count_back(&self, me: &Cpu, index: usize, frames: usize, order: u8) -> Change {
         let block = &self.blocks[index];
-        let mut change = block.count_back(me, frames, order);
+        let counted = block.count_back(frames);
+        let mut change = counted;
+        if order > counted.old.bound() {
+            change = self.and_then(me, index, change, block.raise_bound(me, order));
+        }
+        // What a full block says about its runs is out of date.
+        if counted.old.free() == 0 {
+            change = self.and_then(me, index, change, block.lower_bound(me));
+        }
+        self.changed(me, index, change);
+        counted
+    }
+
+    fn free_counted(&self, me: &Cpu, change: Change) {
         if change.old.owner().is_some_and(|owner| owner != me.id) {
             me.count(Event::RemoteFree);
         }
-        // What a full block says about its runs is out of date.
-        if change.old.free() == 0
-            && let Some(lowered) = block.lower_bound(me)
-        {
-            change.new = lowered.new;
+    }
+
+    /// The change that the hints do not know yet after two of them. They are one only if no other
+    /// processor came between: its change of the hints says nothing about what we skip.
+    fn and_then(&self, me: &Cpu, index: usize, first: Change, second: Option<Change>) -> Change {
+        match second {
+            None => first,
+            Some(second) if second.old == first.new => Change {
+                old: first.old,
+                new: second.new,
+            },
+            Some(second) => {
+                self.changed(me, index, first);
+                second
+            }
         }
-        self.changed(me, index, change);
     }
 
     /// Gives a run back, of any order.
@@ -310,7 +331,7 @@ impl Node {
         if order < Order::HUGE {
             let block = &self.blocks[index];
             let run = block.put_run(frame.offset_in_block(), order, block.entry());
-            return self.count_back(me, index, order.frames(), run);
+            return self.free_counted(me, self.count_back(me, index, order.frames(), run));
         }
         let blocks = order.frames() / FRAMES_PER_BLOCK;
         (index..index + blocks).for_each(|index| self.put_block(me, index));
@@ -356,7 +377,7 @@ impl Node {
                 let run = block.put_word(word[0].offset_in_block() / 64, mask, entry);
                 order = order.max(run);
             }
-            self.count_back(me, index, frames.len(), order);
+            self.free_counted(me, self.count_back(me, index, frames.len(), order));
         }
     }
 }
