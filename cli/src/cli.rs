@@ -60,6 +60,8 @@ enum Verb {
     Compare(verbs::compare::Options),
     /// Run an application with gdb attached, stopped in its `main`
     Gdb(verbs::gdb::Options),
+    /// Measure the memory manager natively, against its peers
+    Bench(verbs::bench::Options),
     /// Run all tests: the crates' own, then the ones that boot images
     Test(verbs::test::Options),
 }
@@ -184,6 +186,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Verb::Run(options) => verbs::run::execute(&tool, &options),
         Verb::Compare(options) => verbs::compare::execute(&tool, &options),
         Verb::Gdb(options) => verbs::gdb::execute(&tool, &options),
+        Verb::Bench(options) => verbs::bench::execute(&tool, &options),
         Verb::Test(options) => verbs::test::execute(&tool, &options),
     }
 }
@@ -218,6 +221,16 @@ mod tests {
         assert!(error("dolmen run x --timeout -1").contains("-1"));
         assert!(error("dolmen run x --env novalue").contains("NAME=VALUE"));
         assert!(error("dolmen frolic").contains("frolic"));
+    }
+
+    #[test]
+    fn a_benchmarks_options_are_its_own() {
+        let words = ["dolmen", "bench", "frames", "--soak", "--help"];
+        let Verb::Bench(options) = Cli::try_parse_from(words).unwrap().verb else {
+            panic!("not a benchmark");
+        };
+        assert_eq!(format!("{options:?}").matches("--soak").count(), 1);
+        assert!(Cli::try_parse_from(["dolmen", "bench"]).is_err());
     }
 
     #[test]

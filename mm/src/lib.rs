@@ -11,11 +11,13 @@ extern crate alloc;
 extern crate std;
 
 pub mod clear;
+mod error;
 pub mod frame;
 pub mod ids;
 pub mod machine;
 mod manager;
 pub mod numa;
+mod request;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod space;
@@ -23,10 +25,11 @@ pub mod stats;
 pub mod thp;
 pub mod tlb;
 
+pub use error::{FaultError, InitError, MapError};
 pub use ids::{BlockId, CpuId, FrameId, NodeId, Order, PageSize, PhysAddr, VirtAddr, VirtRange};
 pub use machine::Machine;
-pub use manager::{
-    ARENA_ALIGN_BYTES, Access, Config, FaultError, FaultOutcome, InitError, MIN_RAM_BYTES,
-    MapError, MapRequest, Mapping, MemoryManager, Prot,
+pub use manager::MemoryManager;
+pub use request::{
+    ARENA_ALIGN_BYTES, Access, Config, FaultOutcome, MIN_RAM_BYTES, MapRequest, Mapping, Prot,
 };
 pub use thp::{HugeAdvice, ThpMode};

@@ -15,252 +15,20 @@
 
 #![forbid(unsafe_code)]
 
-use core::fmt;
-
-use crate::frame::{self, FrameAllocator, RamRange};
+use crate::error::{FaultError, InitError, MapError};
+use crate::frame::{FrameAllocator, RamRange};
 use crate::ids::{CpuId, FrameId, NodeId, Order, PAGE_BYTES, PageSize, VirtAddr, VirtRange};
 use crate::machine::Machine;
-use crate::numa::{self, Topology};
-use crate::space::{OutOfMemory, Placement, Space, State, Table, Walk};
-use crate::stats::{Counter, Stats};
-use crate::thp::{HugeAdvice, ThpMode};
+use crate::numa::Topology;
+use crate::request::{
+    ARENA_ALIGN_BYTES, Access, Config, FaultOutcome, MIN_RAM_BYTES, MapRequest, Mapping, Prot,
+};
+use crate::space::{Placement, Space, State, Table, Walk};
+use crate::stats::{Counter, Snapshot, Stats};
 use crate::tlb::Tlb;
 
 /// The addresses that the processor does not have.
 const NOT_CANONICAL: core::ops::Range<u64> = 1 << 47..u64::MAX << 47;
-
-/// What accesses a page allows. x86-64 has no page that can be written or executed but not read:
-/// such a request also grants reading.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Prot {
-    /// Loads.
-    pub read: bool,
-    /// Stores.
-    pub write: bool,
-    /// Instruction fetches.
-    pub exec: bool,
-}
-
-impl Prot {
-    /// No access at all.
-    pub const NONE: Self = Self {
-        read: false,
-        write: false,
-        exec: false,
-    };
-    /// Loads only.
-    pub const READ: Self = Self {
-        read: true,
-        ..Self::NONE
-    };
-    /// Loads and stores.
-    pub const READ_WRITE: Self = Self {
-        write: true,
-        ..Self::READ
-    };
-
-    /// The protection that the processor enforces for this one.
-    pub const fn effective(self) -> Self {
-        Self {
-            read: self.read || self.write || self.exec,
-            ..self
-        }
-    }
-
-    /// Whether pages of this protection admit `access`.
-    pub const fn allows(self, access: Access) -> bool {
-        match access {
-            Access::Read => self.effective().read,
-            Access::Write => self.write,
-            Access::Execute => self.exec,
-        }
-    }
-}
-
-/// What a program did when it faulted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// A load.
-    Read,
-    /// A store.
-    Write,
-    /// An instruction fetch.
-    Execute,
-}
-
-/// How the memory manager is set up.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// When faults map huge pages.
-    pub thp: ThpMode,
-    /// Where pages are placed.
-    pub numa: numa::Policy,
-    /// The addresses that mappings get. Both ends are multiples of [`ARENA_ALIGN_BYTES`]; it is at
-    /// least 1 GiB per processor and as much again.
-    pub arena: VirtRange,
-    /// The page-table page of the highest level. The entries that cover the arena are empty and
-    /// belong to the memory manager from now on; it touches no others.
-    pub root: FrameId,
-}
-
-/// The alignment of the arena: what one entry of the highest page-table level covers.
-pub const ARENA_ALIGN_BYTES: usize = 512 << 30;
-
-/// The least RAM that the memory manager starts with.
-pub const MIN_RAM_BYTES: usize = 1 << 20;
-
-/// A request for a new anonymous mapping.
-#[derive(Clone, Copy, Debug)]
-pub struct MapRequest {
-    /// Length in bytes, not 0; rounded up to whole pages.
-    pub bytes: usize,
-    /// Alignment of the first byte: a power of two; less than a page counts as a page.
-    pub align_bytes: usize,
-    /// What accesses are allowed.
-    pub prot: Prot,
-    /// Whether huge pages may be used.
-    pub huge: HugeAdvice,
-    /// Bytes of guard directly below the mapping, rounded up to whole pages: nothing is ever mapped
-    /// there, and a fault there is [`FaultError::Guard`]. The guard goes away when the lowest page
-    /// of the mapping is unmapped.
-    pub guard_bytes: usize,
-}
-
-impl MapRequest {
-    /// Readable and writable memory of `bytes` bytes at any page, without a guard.
-    pub const fn new(bytes: usize) -> Self {
-        Self {
-            bytes,
-            align_bytes: PAGE_BYTES,
-            prot: Prot::READ_WRITE,
-            huge: HugeAdvice::Default,
-            guard_bytes: 0,
-        }
-    }
-}
-
-/// Why there is no memory manager.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum InitError {
-    /// The frame allocator refused the RAM.
-    Frames(frame::InitError),
-    /// Less RAM than [`MIN_RAM_BYTES`].
-    TooLittleMemory {
-        /// What there is.
-        bytes: u64,
-    },
-    /// The arena is not aligned, not canonical, or too small for the processors.
-    Arena(VirtRange),
-    /// An entry of the root that covers the arena is not empty.
-    RootInUse(VirtAddr),
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Frames(error) => error.fmt(f),
-            Self::TooLittleMemory { bytes } => write!(
-                f,
-                "{} KiB of usable memory are too little: at least {} KiB are needed",
-                bytes >> 10,
-                MIN_RAM_BYTES >> 10
-            ),
-            Self::Arena(arena) => write!(
-                f,
-                "{arena:?} does not serve as the range for mappings: wrongly aligned or too small"
-            ),
-            Self::RootInUse(at) => write!(
-                f,
-                "the page table already maps {:#x}, inside the range for mappings",
-                at.0
-            ),
-        }
-    }
-}
-
-impl core::error::Error for InitError {}
-
-impl From<frame::InitError> for InitError {
-    fn from(error: frame::InitError) -> Self {
-        Self::Frames(error)
-    }
-}
-
-/// Why a mapping call failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MapError {
-    /// No frame for a page or a page-table page, or no addresses.
-    OutOfMemory,
-    /// A range that is empty, unaligned or outside the arena; an alignment that is no power of two.
-    InvalidArgument,
-}
-
-impl fmt::Display for MapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfMemory => "out of memory",
-            Self::InvalidArgument => "invalid argument",
-        })
-    }
-}
-
-impl core::error::Error for MapError {}
-
-impl From<OutOfMemory> for MapError {
-    fn from(OutOfMemory: OutOfMemory) -> Self {
-        Self::OutOfMemory
-    }
-}
-
-/// What a fault led to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FaultOutcome {
-    /// The size of the page that is now mapped.
-    pub size: PageSize,
-    /// The node of its frame.
-    pub node: NodeId,
-    /// The page was mapped and allowed the access already: another processor was faster, or this
-    /// one's TLB was out of date.
-    pub spurious: bool,
-}
-
-/// Why a fault cannot be resolved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FaultError {
-    /// Nothing is mapped at the address.
-    Unmapped,
-    /// The mapping does not allow the access.
-    Protection,
-    /// The address lies in the guard below a mapping.
-    Guard,
-    /// No frame for the page or a page-table page.
-    OutOfMemory,
-}
-
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unmapped => "nothing is mapped at this address",
-            Self::Protection => "the mapping does not allow this access",
-            Self::Guard => "the address lies in a guard page",
-            Self::OutOfMemory => "out of memory",
-        })
-    }
-}
-
-impl core::error::Error for FaultError {}
-
-/// A page that is mapped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mapping {
-    /// The page's first frame.
-    pub frame: FrameId,
-    /// The page's size.
-    pub size: PageSize,
-    /// What it allows.
-    pub prot: Prot,
-}
 
 /// The memory manager of one machine.
 pub struct MemoryManager<M: Machine> {
@@ -462,9 +230,11 @@ impl<M: Machine> MemoryManager<M> {
         &self.frames
     }
 
-    /// The counters.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    /// All counters, those of the frame allocator included, added up over all processors.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.stats.snapshot();
+        self.frames.count_into(&mut snapshot);
+        snapshot
     }
 
     /// The NUMA topology.

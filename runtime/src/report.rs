@@ -69,9 +69,7 @@ fn idle_ticks(local: &local::Local) -> u64 {
 /// Writes all counters as a JSON object.
 pub(crate) fn write_counters(out: &mut impl Write, manager: &Manager) -> fmt::Result {
     out.write_char('{')?;
-    let mut snapshot = manager.stats().snapshot();
-    manager.frames().count_into(&mut snapshot);
-    for (name, value) in snapshot.iter() {
+    for (name, value) in manager.snapshot().iter() {
         write!(out, "\"{name}\":{value},")?;
     }
     let frames = manager.frames();

@@ -8,8 +8,12 @@ use crate::ids::{CpuId, FrameId, MAX_NODES, NodeId, Order};
 
 /// Frames that move between a processor's cache and the maps at a time.
 pub(super) const BATCH: usize = 32;
-/// Frames that a processor keeps of each kind.
-const CAPACITY: usize = 64;
+/// Single frames that a processor keeps of each kind.
+const SINGLES: usize = 2 * BATCH;
+/// Whole blocks that move between a processor's cache and the maps at a time.
+pub(super) const BLOCK_BATCH: usize = 4;
+/// Whole blocks that a processor keeps: 16 MiB.
+const BLOCKS: usize = 2 * BLOCK_BATCH;
 const EMPTY: u64 = u64::MAX;
 
 /// Frames freed last, to be allocated first.
@@ -17,13 +21,13 @@ const EMPTY: u64 = u64::MAX;
 /// Only the owner puts frames in, and only it moves `oldest` and `next`, so both are ordinary
 /// variables of its own. Taking a frame out is an exchange with "empty", which anybody may do: the
 /// owner when it allocates, and any other processor when memory is low. Nobody ever waits.
-pub(super) struct Lifo {
+pub(super) struct Lifo<const CAPACITY: usize> {
     oldest: AtomicU32,
     next: AtomicU32,
     slots: [AtomicU64; CAPACITY],
 }
 
-impl Lifo {
+impl<const CAPACITY: usize> Lifo<CAPACITY> {
     const fn new() -> Self {
         Self {
             oldest: AtomicU32::new(0),
@@ -68,11 +72,11 @@ impl Lifo {
         true
     }
 
-    /// Owner only: takes out up to [`BATCH`] of the frames that were put in first.
+    /// Owner only: takes out up to half of its capacity of the frames that were put in first.
     pub(super) fn take_oldest(&self, mut taken: impl FnMut(FrameId)) {
         let mut oldest = self.oldest.load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Relaxed);
-        for _ in 0..(next.wrapping_sub(oldest) as usize).min(BATCH) {
+        for _ in 0..(next.wrapping_sub(oldest) as usize).min(CAPACITY / 2) {
             if let Some(frame) = Self::take(self.slot(oldest)) {
                 taken(frame);
             }
@@ -171,7 +175,9 @@ pub(super) struct Cpu {
     pub(super) id: CpuId,
     /// The node it is on: the only one whose frames it caches.
     pub(super) home: NodeId,
-    lifos: [Lifo; 2],
+    lifos: [Lifo<SINGLES>; 2],
+    /// The first frames of whole blocks, for movable memory.
+    blocks: Lifo<BLOCKS>,
     /// By node: where this processor starts to look for blocks, so that processors spread out.
     starts: [u32; MAX_NODES],
     reservations: [[Reservation; Use::COUNT]; MAX_NODES],
@@ -201,6 +207,7 @@ impl Cpu {
             id,
             home,
             lifos: [const { Lifo::new() }; 2],
+            blocks: Lifo::new(),
             starts,
             reservations: [const { [const { Reservation(AtomicU32::new(0)) }; Use::COUNT] };
                 MAX_NODES],
@@ -211,13 +218,18 @@ impl Cpu {
     }
 
     /// The cached frames of blocks of a kind.
-    pub(super) fn lifo(&self, kind: FrameKind) -> &Lifo {
+    pub(super) fn lifo(&self, kind: FrameKind) -> &Lifo<SINGLES> {
         &self.lifos[kind as usize]
     }
 
     /// The cached frames of both kinds.
-    pub(super) fn lifos(&self) -> &[Lifo] {
+    pub(super) fn lifos(&self) -> &[Lifo<SINGLES>] {
         &self.lifos
+    }
+
+    /// The cached whole blocks.
+    pub(super) fn blocks(&self) -> &Lifo<BLOCKS> {
+        &self.blocks
     }
 
     /// The block where this processor starts to look on a node.

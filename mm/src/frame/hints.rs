@@ -28,18 +28,26 @@ pub(super) struct Hints {
     groups: Box<[Group]>,
 }
 
-/// Makes bit `index % 64` of `word` be `wanted`; whether it was not.
-fn assign(word: &AtomicU64, index: usize, wanted: bool) -> bool {
-    let bit = 1 << (index % 64);
-    if (word.load(Ordering::SeqCst) & bit != 0) == wanted {
-        return false;
+/// Makes the bits of `word` in `mask` be those of `wanted`; whether any was not.
+fn assign(word: &AtomicU64, mask: u64, wanted: u64) -> bool {
+    let differ = (word.load(Ordering::SeqCst) ^ wanted) & mask;
+    if differ & wanted != 0 {
+        word.fetch_or(differ & wanted, Ordering::SeqCst);
     }
-    if wanted {
-        word.fetch_or(bit, Ordering::SeqCst);
-    } else {
-        word.fetch_and(!bit, Ordering::SeqCst);
+    if differ & !wanted != 0 {
+        word.fetch_and(!(differ & !wanted), Ordering::SeqCst);
     }
-    true
+    differ != 0
+}
+
+/// The bits that are set in `mask`, lowest first.
+pub(super) fn bits(mask: u64) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    core::iter::from_fn(move || {
+        let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+        left &= left - 1;
+        Some(bit)
+    })
 }
 
 impl Hints {
@@ -53,16 +61,22 @@ impl Hints {
         }
     }
 
-    /// Makes the bits of a block agree with `class`, which is evaluated until it stays the same.
-    pub(super) fn follow(&self, block: usize, class: impl Fn() -> Option<Class>) {
+    /// Makes the bits of the blocks `64 * group + n`, n the bits of `mask`, agree with `class`,
+    /// which is evaluated until it stays the same.
+    pub(super) fn follow(&self, group: usize, mask: u64, class: impl Fn(usize) -> Option<Class>) {
         loop {
-            let now = class();
+            let mut wanted = [0; Class::ALL.len()];
+            for bit in bits(mask) {
+                if let Some(class) = class(64 * group + bit) {
+                    wanted[class as usize] |= 1 << bit;
+                }
+            }
             let mut changed = false;
             for each in Class::ALL {
-                let word = &self.blocks[block / 64].0[each as usize];
-                if assign(word, block, now == Some(each)) {
+                let word = &self.blocks[group].0[each as usize];
+                if assign(word, mask, wanted[each as usize]) {
                     changed = true;
-                    self.follow_group(block / 64, each);
+                    self.follow_group(group, each);
                 }
             }
             if !changed {
@@ -74,7 +88,15 @@ impl Hints {
     fn follow_group(&self, group: usize, class: Class) {
         let below = &self.blocks[group].0[class as usize];
         let above = &self.groups[group / 64].0[class as usize];
-        while assign(above, group, below.load(Ordering::SeqCst) != 0) {}
+        let bit = 1 << (group % 64);
+        let wanted = || {
+            if below.load(Ordering::SeqCst) != 0 {
+                bit
+            } else {
+                0
+            }
+        };
+        while assign(above, bit, wanted()) {}
     }
 
     /// Checks that the two levels agree, while nobody changes them.
@@ -158,14 +180,18 @@ impl Hints {
 mod tests {
     use super::*;
 
+    fn follow(hints: &Hints, block: usize, class: Option<Class>) {
+        hints.follow(block / 64, 1 << (block % 64), |_| class);
+    }
+
     #[test]
     fn candidates_come_from_the_start_and_wrap_once() {
         let hints = Hints::new(20_000);
         let set = [0, 63, 64, 4095, 4096, 9000, 19_999];
         for block in set {
-            hints.follow(block, || Some(Class::Whole));
+            follow(&hints, block, Some(Class::Whole));
         }
-        hints.follow(5000, || Some(Class::Movable));
+        follow(&hints, 5000, Some(Class::Movable));
         let found: alloc::vec::Vec<_> = hints.candidates(Class::Whole, 4096).collect();
         assert_eq!(found, [4096, 9000, 19_999, 0, 63, 64, 4095]);
         let found: alloc::vec::Vec<_> = hints.candidates(Class::Whole, 0).collect();
@@ -176,11 +202,11 @@ mod tests {
     #[test]
     fn a_class_that_changes_leaves_no_trace() {
         let hints = Hints::new(300);
-        hints.follow(299, || Some(Class::Whole));
-        hints.follow(299, || Some(Class::Unmovable));
+        follow(&hints, 299, Some(Class::Whole));
+        follow(&hints, 299, Some(Class::Unmovable));
         assert_eq!(hints.next(Class::Whole, 0), None);
         assert_eq!(hints.next(Class::Unmovable, 0), Some(299));
-        hints.follow(299, || None);
+        follow(&hints, 299, None);
         assert_eq!(hints.next(Class::Unmovable, 0), None);
         assert!(
             hints
@@ -194,12 +220,12 @@ mod tests {
     fn runs_are_checked_across_words() {
         let hints = Hints::new(300);
         for block in 60..200 {
-            hints.follow(block, || Some(Class::Whole));
+            follow(&hints, block, Some(Class::Whole));
         }
         assert!(hints.all(Class::Whole, 60, 140));
         assert!(!hints.all(Class::Whole, 59, 10));
         assert!(!hints.all(Class::Whole, 150, 51));
-        hints.follow(128, || None);
+        follow(&hints, 128, None);
         assert!(!hints.all(Class::Whole, 60, 140));
         assert!(hints.all(Class::Whole, 129, 71));
     }

@@ -13,7 +13,8 @@
 //!   broken, then blocks of the other kind serve: whole blocks stay for huge pages, and unmovable
 //!   frames stay together.
 //! * Orders 1 to 8 are aligned runs inside a block, order 9 is a whole block taken by one
-//!   compare-exchange, orders 10 to 18 are aligned runs of whole blocks.
+//!   compare-exchange, orders 10 to 18 are aligned runs of whole blocks. Movable whole blocks of
+//!   the processor's own node go through a LIFO, too.
 //! * A free that does not go into the LIFO is one atomic operation on the map and one on the
 //!   count, whoever has reserved the block.
 //! * When a node has no block left, reservations of all processors are taken away and their caches
@@ -48,7 +49,7 @@ use crate::ids::{
 };
 use crate::numa::Topology;
 use crate::stats::{Counter, LockClass, Snapshot};
-use cpu::{BATCH, Cpu, Event};
+use cpu::{BATCH, BLOCK_BATCH, Cpu, Event};
 use layout::{FrameRange, Span};
 use node::Node;
 pub use types::{FrameKind, InitError, NodeMemory, RamRange, Reach};
@@ -145,13 +146,17 @@ impl FrameAllocator {
         reach: Reach,
     ) -> Option<FrameId> {
         let me = &self.cpus[cpu.index()];
-        if order == Order::BASE
-            && me.home == node
-            && let Some(frame) = me.lifo(kind).pop()
-        {
-            self.left_cache(frame);
-            me.count_alloc(order);
-            return Some(frame);
+        if me.home == node {
+            let cached = match (order, kind) {
+                (Order::BASE, _) => me.lifo(kind).pop(),
+                (Order::HUGE, FrameKind::Movable) => me.blocks().pop(),
+                _ => None,
+            };
+            if let Some(frame) = cached {
+                self.left_cache(frame, order);
+                me.count_alloc(order);
+                return Some(frame);
+            }
         }
         self.alloc_from_maps(me, node, order, kind, reach)
     }
@@ -164,12 +169,17 @@ impl FrameAllocator {
         let (node, block) = self.locate(frame);
         self.check_managed(frame, order);
         me.count_free(order);
-        if order == Order::BASE && me.home == node {
-            let kind = self.nodes[node.index()].blocks()[block].entry().kind();
-            self.cache(me, frame, kind);
-        } else {
-            self.nodes[node.index()].put(me, frame, order);
+        if me.home == node && (order == Order::BASE || order == Order::HUGE) {
+            let entry = self.nodes[node.index()].blocks()[block].entry();
+            if order == Order::BASE {
+                return self.cache(me, frame, entry.kind());
+            }
+            assert!(entry.free() == 0, "{frame:?} was freed twice");
+            if entry.kind() == FrameKind::Movable {
+                return self.cache_block(me, frame);
+            }
         }
+        self.nodes[node.index()].put(me, frame, order);
     }
 
     /// The node of a frame, if the allocator manages it.
@@ -189,14 +199,16 @@ impl FrameAllocator {
     pub fn node_memory(&self, node: NodeId) -> NodeMemory {
         let blocks = self.nodes[node.index()].blocks();
         let lifos = self.cpus_of(node).flat_map(Cpu::lifos);
-        let cached: usize = lifos.map(|lifo| lifo.len()).sum();
+        let singles: usize = lifos.map(|lifo| lifo.len()).sum();
+        let whole_cached: usize = self.cpus_of(node).map(|cpu| cpu.blocks().len()).sum();
+        let cached = singles + whole_cached * FRAMES_PER_BLOCK;
         let free: usize = blocks.iter().map(|block| block.entry().free()).sum();
         let whole = |block: &&block::Block| block.entry().free() == FRAMES_PER_BLOCK;
         NodeMemory {
             total_frames: self.nodes[node.index()].total_frames,
             free_frames: (free + cached) as u64,
             cached_frames: cached as u64,
-            free_blocks: blocks.iter().filter(whole).count() as u64,
+            free_blocks: (blocks.iter().filter(whole).count() + whole_cached) as u64,
         }
     }
 
@@ -310,7 +322,7 @@ impl FrameAllocator {
         let home = &self.nodes[node.index()];
         let attempt = || match order {
             Order::BASE => self.single(me, node, kind),
-            Order::HUGE => home.take_block(me, kind),
+            Order::HUGE => self.whole(me, node, kind),
             order if order < Order::HUGE => home.take_run(me, order, kind),
             order => home.take_blocks(me, order, kind),
         };
@@ -324,12 +336,32 @@ impl FrameAllocator {
         if order == Order::BASE {
             // One cached frame will do; the caches stay as they are.
             let reserved = if released { attempt() } else { None };
-            return reserved.or_else(|| self.cached(me, node).next());
+            let found = reserved.or_else(|| self.cached(me, node).next());
+            if found.is_some() {
+                return found;
+            }
+        } else {
+            for frame in self.cached(me, node) {
+                home.put(me, frame, Order::BASE);
+            }
         }
-        for frame in self.cached(me, node) {
-            home.put(me, frame, Order::BASE);
+        for frame in self.cached_blocks(me, node) {
+            home.put_whole(&[frame]);
         }
         attempt()
+    }
+
+    /// A whole block from the maps; a batch of them if they can be cached.
+    fn whole(&self, me: &Cpu, node: NodeId, kind: FrameKind) -> Option<FrameId> {
+        let cacheable = node == me.home && kind == FrameKind::Movable;
+        let want = if cacheable { BLOCK_BATCH } else { 1 };
+        let mut batch = Batch::new();
+        self.nodes[node.index()].take_whole(me, kind, want, |frame| batch.push(frame));
+        let (&first, rest) = batch.frames().split_first()?;
+        for &frame in rest.iter().rev() {
+            self.cache_block(me, frame);
+        }
+        Some(first)
     }
 
     /// A single frame from the maps; a batch of them if they can be cached.
@@ -348,18 +380,38 @@ impl FrameAllocator {
     fn cached(&self, me: &Cpu, node: NodeId) -> impl Iterator<Item = FrameId> {
         let lifos = self.cpus_of(node).flat_map(Cpu::lifos);
         lifos.flat_map(|lifo| lifo.drain()).inspect(|&frame| {
-            self.left_cache(frame);
+            self.left_cache(frame, Order::BASE);
             me.count(Event::Drained);
         })
     }
 
+    /// Takes whole blocks out of the caches of a node's processors.
+    fn cached_blocks(&self, me: &Cpu, node: NodeId) -> impl Iterator<Item = FrameId> {
+        let blocks = self.cpus_of(node).flat_map(|cpu| cpu.blocks().drain());
+        blocks.inspect(|&frame| {
+            self.left_cache(frame, Order::HUGE);
+            me.count(Event::Drained);
+        })
+    }
+
+    /// Puts a whole block of the processor's own node into its cache.
+    fn cache_block(&self, me: &Cpu, frame: FrameId) {
+        self.enters_cache(frame, Order::HUGE);
+        if !me.blocks().push(frame) {
+            let mut batch = Batch::new();
+            me.blocks().take_oldest(|frame| {
+                self.left_cache(frame, Order::HUGE);
+                batch.push(frame);
+            });
+            self.nodes[me.home.index()].put_whole(batch.frames());
+            let pushed = me.blocks().push(frame);
+            assert!(pushed, "two calls for {:?} at the same time", me.id);
+        }
+    }
+
     /// Puts a frame of the processor's own node into its cache.
     fn cache(&self, me: &Cpu, frame: FrameId, kind: FrameKind) {
-        #[cfg(debug_assertions)]
-        {
-            let (node, block) = self.locate(frame);
-            self.nodes[node.index()].blocks()[block].enter_cache(frame.offset_in_block());
-        }
+        self.enters_cache(frame, Order::BASE);
         if !me.lifo(kind).push(frame) {
             self.make_room(me, kind);
             let pushed = me.lifo(kind).push(frame);
@@ -372,20 +424,33 @@ impl FrameAllocator {
     fn make_room(&self, me: &Cpu, kind: FrameKind) {
         let mut batch = Batch::new();
         me.lifo(kind).take_oldest(|frame| {
-            self.left_cache(frame);
+            self.left_cache(frame, Order::BASE);
             batch.push(frame);
         });
         self.nodes[me.home.index()].put_singles(me, batch.frames());
     }
 
     #[cfg(debug_assertions)]
-    fn left_cache(&self, frame: FrameId) {
+    fn enters_cache(&self, frame: FrameId, order: Order) {
         let (node, block) = self.locate(frame);
-        self.nodes[node.index()].blocks()[block].leave_cache(frame.offset_in_block());
+        let block = &self.nodes[node.index()].blocks()[block];
+        let first = frame.offset_in_block();
+        (first..first + order.frames()).for_each(|frame| block.enter_cache(frame));
+    }
+
+    #[cfg(debug_assertions)]
+    fn left_cache(&self, frame: FrameId, order: Order) {
+        let (node, block) = self.locate(frame);
+        let block = &self.nodes[node.index()].blocks()[block];
+        let first = frame.offset_in_block();
+        (first..first + order.frames()).for_each(|frame| block.leave_cache(frame));
     }
 
     #[cfg(not(debug_assertions))]
-    fn left_cache(&self, _frame: FrameId) {}
+    fn enters_cache(&self, _frame: FrameId, _order: Order) {}
+
+    #[cfg(not(debug_assertions))]
+    fn left_cache(&self, _frame: FrameId, _order: Order) {}
 }
 
 /// Where `cpu` starts to look for blocks on `node`: processors spread out evenly, those of the node

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::FrameKind;
 use super::block::{Block, Change, Class, Entry};
 use super::cpu::{Cpu, Event, Use};
-use super::hints::Hints;
+use super::hints::{Hints, bits};
 use super::layout::{FrameRange, Span};
 use crate::ids::{FRAMES_PER_BLOCK, FrameId, NodeId, Order};
 
@@ -85,8 +85,13 @@ impl Node {
     }
 
     fn follow(&self, block: usize) {
+        self.follow_all(block / 64, 1 << (block % 64));
+    }
+
+    /// The same for several blocks of one group of 64.
+    fn follow_all(&self, group: usize, mask: u64) {
         self.hints
-            .follow(block, || self.blocks[block].entry().class());
+            .follow(group, mask, |block| self.blocks[block].entry().class());
     }
 
     fn changed(&self, block: usize, change: Change) -> Entry {
@@ -153,10 +158,11 @@ impl Node {
         };
         let reserved = reservation.get().into_iter();
         let broken = |class| self.hints.candidates(class, start);
-        // All broken blocks are searched before a whole one is broken. Where the search stops
-        // early, mixed orders use up every whole block in time.
-        reserved
-            .chain(broken(own))
+        // All broken blocks are searched before a whole one is broken, and before the one that was
+        // broken last. Where the search stops early, mixed orders use up every whole block in
+        // time; where it begins with the emptiest block, that one never gets whole again.
+        broken(own)
+            .chain(reserved)
             .find_map(in_broken)
             .or_else(|| broken(Class::Whole).find_map(in_whole))
             .or_else(|| broken(other).find_map(in_broken))
@@ -200,14 +206,36 @@ impl Node {
         None
     }
 
-    /// Takes a whole block.
-    pub(super) fn take_block(&self, me: &Cpu, kind: FrameKind) -> Option<FrameId> {
-        let index = self
-            .hints
-            .candidates(Class::Whole, me.start(self.id))
-            .find(|&index| self.claim_block(me, index, kind))?;
-        self.blocks[index].fill();
-        Some(self.frame(index, 0))
+    /// Takes up to `want` whole blocks that are close to each other and passes their first frames
+    /// on, lowest first.
+    pub(super) fn take_whole(
+        &self,
+        me: &Cpu,
+        kind: FrameKind,
+        want: usize,
+        mut taken: impl FnMut(FrameId),
+    ) {
+        let mut group = None;
+        let mut claimed = 0u64;
+        for index in self.hints.candidates(Class::Whole, me.start(self.id)) {
+            if group.is_some_and(|group| group != index / 64) {
+                break;
+            }
+            if self.claim_block(me, index, kind).is_some() {
+                group = Some(index / 64);
+                claimed |= 1 << (index % 64);
+                if claimed.count_ones() as usize == want {
+                    break;
+                }
+            }
+        }
+        let Some(group) = group else { return };
+        self.follow_all(group, claimed);
+        for bit in bits(claimed) {
+            let index = 64 * group + bit;
+            self.blocks[index].fill();
+            taken(self.frame(index, 0));
+        }
     }
 
     /// Takes an aligned run of whole blocks.
@@ -242,12 +270,13 @@ impl Node {
     /// Takes `count` whole blocks, or none.
     fn claim_blocks(&self, me: &Cpu, first: usize, count: usize, kind: FrameKind) -> bool {
         for index in first..first + count {
-            if !self.claim_block(me, index, kind) {
+            let Some(change) = self.claim_block(me, index, kind) else {
                 for index in first..index {
                     self.changed(index, self.blocks[index].give_back(FRAMES_PER_BLOCK));
                 }
                 return false;
-            }
+            };
+            self.changed(index, change);
         }
         for block in &self.blocks[first..first + count] {
             block.fill();
@@ -255,15 +284,12 @@ impl Node {
         true
     }
 
-    /// Takes the right to all frames of a block that nobody has reserved.
-    fn claim_block(&self, me: &Cpu, index: usize, kind: FrameKind) -> bool {
-        let change = self.blocks[index].update(me, |entry| {
+    /// Takes the right to all frames of a block that nobody has reserved. The caller brings the
+    /// hints up to date.
+    fn claim_block(&self, me: &Cpu, index: usize, kind: FrameKind) -> Option<Change> {
+        self.blocks[index].update(me, |entry| {
             let whole = entry.class() == Some(Class::Whole);
             whole.then(|| entry.take(FRAMES_PER_BLOCK, kind))
-        });
-        change.is_some_and(|change| {
-            self.changed(index, change);
-            true
         })
     }
 
@@ -309,6 +335,28 @@ impl Node {
         for index in index..index + blocks {
             self.blocks[index].clear_run(frame.offset_in_block(), order);
             self.count_back(me, index, order.frames());
+        }
+    }
+
+    /// Gives whole blocks back, by their first frames. Those of one group of 64 that are neighbours
+    /// in the list share the change of the hints.
+    pub(super) fn put_whole(&self, frames: &[FrameId]) {
+        let mut group = None;
+        let mut given = 0u64;
+        for &frame in frames {
+            let index = self.index_of(frame);
+            self.blocks[index].clear_run(0, Order::HUGE);
+            let change = self.blocks[index].give_back(FRAMES_PER_BLOCK);
+            debug_assert!(change.old.owner().is_none(), "a full block has no owner");
+            if let Some(before) = group.filter(|&group| group != index / 64) {
+                self.follow_all(before, given);
+                given = 0;
+            }
+            group = Some(index / 64);
+            given |= 1 << (index % 64);
+        }
+        if let Some(group) = group {
+            self.follow_all(group, given);
         }
     }
 

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::{DATA, ROOT, SimMachine};
+use crate::error::{FaultError, MapError};
 use crate::ids::{CpuId, FrameId, HUGE_BYTES, PAGE_BYTES, PageSize, PhysAddr, VirtAddr, VirtRange};
-use crate::manager::{Access, FaultError, MapError, MapRequest, MemoryManager, Prot};
+use crate::manager::MemoryManager;
+use crate::request::{Access, MapRequest, Prot};
 
 /// Translations that a TLB holds at most.
 const TLB_ENTRIES: usize = 48;

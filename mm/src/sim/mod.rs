@@ -33,8 +33,9 @@ use crate::ids::{
     CpuId, FrameId, NodeId, Order, PAGE_BYTES, PageSize, PhysAddr, VirtAddr, VirtRange,
 };
 use crate::machine::{Machine, Table};
-use crate::manager::{ARENA_ALIGN_BYTES, Config, MemoryManager};
+use crate::manager::MemoryManager;
 use crate::numa::{Policy, Topology, split_cpus};
+use crate::request::{ARENA_ALIGN_BYTES, Config};
 use crate::thp::ThpMode;
 use cpu::{Caches, Translation};
 use schedule::Scheduler;

@@ -13,7 +13,8 @@ use super::walk::{ROOT_LEVEL, Unit, Walk};
 use super::{OutOfMemory, index_at};
 use crate::ids::{PAGE_BYTES, PageSize, VirtAddr, VirtRange};
 use crate::machine::Machine;
-use crate::manager::{MemoryManager, Prot};
+use crate::manager::MemoryManager;
+use crate::request::Prot;
 use crate::tlb::Gather;
 
 impl<M: Machine> MemoryManager<M> {

@@ -13,7 +13,7 @@
 //! `ACCESSED` and `DIRTY` at any time, so whoever changes a word uses an atomic operation.
 
 use crate::ids::{FrameId, PageSize, PhysAddr};
-use crate::manager::Prot;
+use crate::request::Prot;
 
 const PRESENT: u64 = 1 << 0;
 const WRITE: u64 = 1 << 1;

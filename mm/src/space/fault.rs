@@ -15,10 +15,12 @@
 use super::entry::Entry;
 use super::state::State;
 use super::walk::{Unit, Walk};
+use crate::error::FaultError;
 use crate::frame::{FrameKind, Reach};
 use crate::ids::{FrameId, NodeId, Order, PAGE_BYTES, PageSize, VirtAddr};
 use crate::machine::Machine;
-use crate::manager::{Access, FaultError, FaultOutcome, MemoryManager};
+use crate::manager::MemoryManager;
+use crate::request::{Access, FaultOutcome};
 use crate::stats::Counter;
 
 impl State {

@@ -1,6 +1,6 @@
 //! What a virtual page is, apart from what it maps to.
 
-use crate::manager::Prot;
+use crate::request::Prot;
 use crate::thp::HugeAdvice;
 
 const KIND: u32 = 0b11;

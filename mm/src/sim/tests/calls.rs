@@ -3,7 +3,8 @@
 use std::string::ToString;
 
 use super::*;
-use crate::manager::{FaultError, InitError, MIN_RAM_BYTES, MapError, MapRequest, Prot};
+use crate::error::{FaultError, InitError, MapError};
+use crate::request::{MIN_RAM_BYTES, MapRequest, Prot};
 use crate::thp::HugeAdvice;
 
 #[test]

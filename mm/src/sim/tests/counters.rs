@@ -1,7 +1,7 @@
 //! What is counted is exact.
 
 use super::*;
-use crate::manager::{MapRequest, Prot};
+use crate::request::{MapRequest, Prot};
 use crate::thp::HugeAdvice;
 use crate::tlb::{BATCH_FRAMES, FULL_FLUSH_ABOVE_PAGES};
 
@@ -46,9 +46,9 @@ fn one_interrupt_for_each_processor_and_batch() {
     let (cpus, pages) = (8, 3 * BATCH_FRAMES);
     let sim = stepped(cpus, 1, 64, ThpMode::Never);
     let range = touched_by_all(&sim, cpus, pages);
-    let before = sim.mm().stats().snapshot();
+    let before = sim.mm().snapshot();
     sim.on(3, |cpu| cpu.mm().unmap(range).unwrap());
-    let counted = sim.mm().stats().snapshot().since(&before);
+    let counted = sim.mm().snapshot().since(&before);
     assert_eq!(counted.get(Counter::TlbBatches), 3);
     let sent = counted.get(Counter::TlbRemoteFlush);
     assert!(sent <= 3 * 7, "{sent}");
@@ -66,9 +66,9 @@ fn few_pages_are_flushed_one_by_one() {
     for (pages, all, one) in [(1, 0, 4), (few, 0, 4 * few as u64), (few + 1, 4, 0)] {
         let sim = stepped(4, 1, 16, ThpMode::Never);
         let range = touched_by_all(&sim, 4, few + 2);
-        let before = sim.mm().stats().snapshot();
+        let before = sim.mm().snapshot();
         sim.on(0, |cpu| cpu.mm().unmap(part(range, 0, pages)).unwrap());
-        let counted = sim.mm().stats().snapshot().since(&before);
+        let counted = sim.mm().snapshot().since(&before);
         assert_eq!(counted.get(Counter::TlbRemoteFlush), 3);
         assert_eq!(counted.get(Counter::TlbLocalFlushAll), all);
         assert_eq!(counted.get(Counter::TlbLocalFlushOne), one);
@@ -88,9 +88,9 @@ fn pages_far_apart_are_flushed_in_full_when_they_are_too_many_to_list() {
         }
         // Keeps the page-table page out of it.
         sim.on(0, |cpu| cpu.store(page(range.start, 511), 1).unwrap());
-        let before = sim.mm().stats().snapshot();
+        let before = sim.mm().snapshot();
         sim.on(0, |cpu| cpu.mm().unmap(part(range, 0, 511)).unwrap());
-        let counted = sim.mm().stats().snapshot().since(&before);
+        let counted = sim.mm().snapshot().since(&before);
         assert_eq!(counted.get(Counter::TlbLocalFlushAll), all, "{pages}");
         assert_eq!(counted.get(Counter::TlbBatches), 1);
         check(&sim);
@@ -128,7 +128,7 @@ fn growing_and_shrinking_by_a_page_flushes_that_page_alone() {
     let sim = stepped(2, 1, 16, ThpMode::Never);
     let keep = sim.on(0, |cpu| cpu.map(PAGE).unwrap());
     sim.on(0, |cpu| cpu.store(keep.start, 1).unwrap());
-    let before = sim.mm().stats().snapshot();
+    let before = sim.mm().snapshot();
     for _ in 0..50 {
         sim.on(0, |cpu| {
             let range = cpu.map(PAGE).unwrap();
@@ -136,7 +136,7 @@ fn growing_and_shrinking_by_a_page_flushes_that_page_alone() {
             cpu.mm().unmap(range).unwrap();
         });
     }
-    let counted = sim.mm().stats().snapshot().since(&before);
+    let counted = sim.mm().snapshot().since(&before);
     assert_eq!(counted.get(Counter::TlbLocalFlushAll), 0);
     assert_eq!(counted.get(Counter::TlbRemoteFlush), 50);
     assert_eq!(counted.get(Counter::TlbLocalFlushOne), 100);

@@ -1,8 +1,9 @@
 //! Which page a fault gets.
 
 use super::*;
+use crate::error::FaultError;
 use crate::frame::{FrameKind, Reach};
-use crate::manager::{Access, FaultError, FaultOutcome, MapRequest};
+use crate::request::{Access, FaultOutcome, MapRequest};
 use crate::thp::HugeAdvice;
 
 fn fault(sim: &Sim, cpu: usize, at: VirtAddr) -> Result<FaultOutcome, FaultError> {

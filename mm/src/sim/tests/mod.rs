@@ -29,7 +29,7 @@ fn part(range: VirtRange, first: usize, pages: usize) -> VirtRange {
 }
 
 fn counter(sim: &Sim, counter: Counter) -> u64 {
-    sim.mm().stats().snapshot().get(counter)
+    sim.mm().snapshot().get(counter)
 }
 
 /// Everything that must hold between calls.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::manager::{Access, FaultError, MapError, MapRequest, Prot};
+use crate::error::{FaultError, MapError};
+use crate::request::{Access, MapRequest, Prot};
 use crate::thp::HugeAdvice;
 
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
-use crate::manager::Prot;
+use crate::request::Prot;
 use crate::tlb::{Gather, Step};
 
 /// Everybody touches pages that processor 0 maps, unmaps and maps again.

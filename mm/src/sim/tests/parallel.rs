@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec;
 
 use super::*;
-use crate::manager::{Access, FaultError, MapError, Prot};
+use crate::error::{FaultError, MapError};
+use crate::request::{Access, Prot};
 use crate::stats::LockClass;
 
 const SHARED_PAGES: usize = 1200;
@@ -183,7 +184,7 @@ fn an_interleaving_repeats_from_its_seed() {
     let counters = || {
         let sim = machine(6, Schedule::Interleaved(5), ThpMode::Always, 32);
         run(&sim, 100).unwrap();
-        let snapshot = sim.mm().stats().snapshot();
+        let snapshot = sim.mm().snapshot();
         let values: Vec<_> = snapshot.iter().collect();
         (values, sim.random().next())
     };
@@ -258,10 +259,10 @@ fn disjoint_faults_and_mappings_never_wait_for_each_other() {
     let sim = machine(7, Schedule::Interleaved(3), ThpMode::Always, 64);
     let range = sim.on(0, |cpu| cpu.map(16 * HUGE).unwrap());
     let small = sim.on(0, |cpu| {
-        let request = crate::manager::MapRequest {
+        let request = crate::request::MapRequest {
             align_bytes: HUGE,
             huge: crate::thp::HugeAdvice::Never,
-            ..crate::manager::MapRequest::new(8 * HUGE)
+            ..crate::request::MapRequest::new(8 * HUGE)
         };
         cpu.mm().map(request).unwrap()
     });
