@@ -23,6 +23,7 @@ use crate::workspace::Workspace;
   ./dolmen compare equake                  the main job under both THP modes, as a table
   ./dolmen run equake --cpus 4 --nodes 2 --thp always -- --mesh mesh.pack
   ./dolmen run path/to/project --platform linux
+  ./dolmen bench frames                    the frame allocator against others
   ./dolmen test --fast")]
 pub struct Cli {
     #[command(subcommand)]
@@ -60,6 +61,8 @@ enum Verb {
     Compare(verbs::compare::Options),
     /// Run an application with gdb attached, stopped in its `main`
     Gdb(verbs::gdb::Options),
+    /// Measure parts of Dolmen natively, in turn with others that do the same work
+    Bench(verbs::bench::Options),
     /// Run all tests: the crates' own, then the ones that boot images
     Test(verbs::test::Options),
 }
@@ -184,6 +187,7 @@ fn dispatch(cli: Cli) -> Result<u8> {
         Verb::Run(options) => verbs::run::execute(&tool, &options),
         Verb::Compare(options) => verbs::compare::execute(&tool, &options),
         Verb::Gdb(options) => verbs::gdb::execute(&tool, &options),
+        Verb::Bench(options) => verbs::bench::execute(&tool, &options),
         Verb::Test(options) => verbs::test::execute(&tool, &options),
     }
 }

@@ -72,6 +72,8 @@ fn help_is_there_for_everybody() {
         &["build", "--help"],
         &["test", "--help"],
         &["doctor", "--help"],
+        &["bench", "--help"],
+        &["bench", "frames", "--help"],
     ] {
         let output = dolmen(args).output().unwrap();
         assert!(output.status.success());

@@ -1,5 +1,6 @@
 //! The verbs of the tool, one file each.
 
+pub mod bench;
 pub mod build;
 pub mod compare;
 pub mod doctor;
