@@ -2,34 +2,42 @@
 //! while 90 % of memory is used; as page_fault1 and its huge-page twin do side by side in the
 //! mail threads about Linux's zone lock.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use serde::Serialize;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use crate::peers::{HUGE, HUGE_FRAMES, Peer};
+use crate::pin;
 use crate::random::Random;
 
 /// The share of memory that others use, in percent.
 const USED: u64 = 90;
 
-/// Operations per second of both tasks, alone and side by side.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Mixed {
-    /// Single frames, alone.
-    pub base_alone: f64,
-    /// Single frames, beside huge pages.
-    pub base_beside: f64,
-    /// Huge pages, alone.
-    pub huge_alone: f64,
-    /// Huge pages, beside single frames.
-    pub huge_beside: f64,
-    /// The share of the huge pages asked for that were not to be had, beside single frames.
-    pub huge_refused: f64,
+/// How a task fared.
+#[derive(Debug, Clone, Copy)]
+pub struct Rate {
+    /// Allocations per second.
+    pub per_second: f64,
+    /// The share of what it asked for that was not to be had.
+    pub refused: f64,
 }
 
-/// Measures `peer`, which manages `frames` frames for two processors; each part lasts `time`.
-pub fn mixed(peer: &dyn Peer, frames: u64, time: Duration) -> Mixed {
+/// How both tasks fared.
+#[derive(Debug, Clone, Copy)]
+pub struct Mixed {
+    /// Single frames, alone.
+    pub base_alone: Rate,
+    /// Single frames, beside huge pages.
+    pub base_beside: Rate,
+    /// Huge pages, alone.
+    pub huge_alone: Rate,
+    /// Huge pages, beside single frames.
+    pub huge_beside: Rate,
+}
+
+/// Measures `peer`, which manages `frames` frames for two processors; `allocations` by each task,
+/// alone and beside the other.
+pub fn mixed(peer: &dyn Peer, frames: u64, allocations: u64) -> Mixed {
     let used = occupy(peer, frames);
     let each = frames * (100 - USED) / 100 / 4;
     let base = Task {
@@ -42,20 +50,19 @@ pub fn mixed(peer: &dyn Peer, frames: u64, time: Duration) -> Mixed {
         peer,
         cpu: 1,
         order: HUGE,
-        runs: each / HUGE_FRAMES,
+        runs: (each / HUGE_FRAMES).max(1),
     };
-    let alone = |task: &Task<'_>| together(&[task], time)[0];
+    let alone = |task: &Task<'_>| together(&[task], allocations)[0];
     let (base_alone, huge_alone) = (alone(&base), alone(&huge));
-    let beside = together(&[&base, &huge], time);
-    for frame in used {
-        peer.free(0, frame.0, frame.1);
+    let beside = together(&[&base, &huge], allocations);
+    for (frame, order) in used {
+        peer.free(0, frame, order);
     }
     Mixed {
-        base_alone: base_alone.per_second,
-        base_beside: beside[0].per_second,
-        huge_alone: huge_alone.per_second,
-        huge_beside: beside[1].per_second,
-        huge_refused: beside[1].refused,
+        base_alone,
+        base_beside: beside[0],
+        huge_alone,
+        huge_beside: beside[1],
     }
 }
 
@@ -93,49 +100,55 @@ struct Task<'a> {
     runs: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Rate {
-    per_second: f64,
-    refused: f64,
-}
-
 impl Task<'_> {
-    fn work(&self, stop: &AtomicBool) -> Rate {
+    /// One round; how many allocations succeeded.
+    fn round(&self, frames: &mut Vec<u64>) -> u64 {
+        frames.extend((0..self.runs).map_while(|_| self.peer.alloc(self.cpu, self.order)));
+        let done = frames.len() as u64;
+        for frame in frames.drain(..) {
+            self.peer.free(self.cpu, frame, self.order);
+        }
+        done
+    }
+
+    /// Asks for `allocations`, and goes on until all tasks have asked for theirs, so that nobody is
+    /// measured beside a task that is done.
+    fn work(&self, allocations: u64, start: &Barrier, working: &AtomicUsize) -> Rate {
         let mut frames = Vec::with_capacity(self.runs as usize);
-        let (mut done, mut asked) = (0u64, 0u64);
-        let start = Instant::now();
-        while !stop.load(Ordering::Relaxed) {
+        self.round(&mut frames);
+        start.wait();
+        let (mut done, mut asked) = (0, 0);
+        let clock = Instant::now();
+        while asked < allocations {
             asked += self.runs;
-            let got = (0..self.runs).map_while(|_| self.peer.alloc(self.cpu, self.order));
-            frames.extend(got);
-            done += frames.len() as u64;
-            for frame in frames.drain(..) {
-                self.peer.free(self.cpu, frame, self.order);
-            }
+            done += self.round(&mut frames);
+        }
+        let seconds = clock.elapsed().as_secs_f64();
+        working.fetch_sub(1, Ordering::Relaxed);
+        while working.load(Ordering::Relaxed) > 0 {
+            self.round(&mut frames);
         }
         Rate {
-            per_second: done as f64 / start.elapsed().as_secs_f64(),
-            refused: 1.0 - done as f64 / asked.max(1) as f64,
+            per_second: done as f64 / seconds,
+            refused: 1.0 - done as f64 / asked as f64,
         }
     }
 }
 
-fn together(tasks: &[&Task<'_>], time: Duration) -> Vec<Rate> {
-    let stop = AtomicBool::new(false);
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
+fn together(tasks: &[&Task<'_>], allocations: u64) -> Vec<Rate> {
+    let start = Barrier::new(tasks.len());
+    let working = AtomicUsize::new(tasks.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = tasks
             .iter()
             .map(|task| {
-                let (stop, core) = (&stop, cores.get(task.cpu).copied());
+                let (start, working) = (&start, &working);
                 scope.spawn(move || {
-                    core.map(core_affinity::set_for_current);
-                    task.work(stop)
+                    pin(task.cpu);
+                    task.work(allocations, start, working)
                 })
             })
             .collect();
-        std::thread::sleep(time);
-        stop.store(true, Ordering::Relaxed);
         let rates = threads.into_iter().map(|thread| thread.join());
         rates.map(|rate| rate.expect("a task ends")).collect()
     })
@@ -150,9 +163,11 @@ mod tests {
     fn both_tasks_work_and_all_memory_comes_back() {
         let frames = 256 * 512;
         for peer in all(frames, 2) {
-            let mixed = mixed(&*peer, frames, Duration::from_millis(20));
-            assert!(mixed.base_beside > 0.0, "{}", peer.name());
-            assert_eq!(peer.free_memory().frames, frames, "{}", peer.name());
+            let mixed = mixed(&*peer, frames, 10_000);
+            let name = peer.name();
+            assert!(mixed.base_beside.per_second > 0.0, "{name}");
+            assert!(mixed.huge_alone.refused < 1.0, "{name}");
+            assert_eq!(peer.free_memory().frames, frames, "{name}");
         }
     }
 
@@ -160,7 +175,8 @@ mod tests {
     fn dolmens_huge_pages_do_not_starve() {
         let frames = 256 * 512;
         let peer = crate::peers::Dolmen::new(frames, 2);
-        let mixed = mixed(&peer, frames, Duration::from_millis(50));
-        assert_eq!(mixed.huge_refused, 0.0);
+        let mixed = mixed(&peer, frames, 50_000);
+        assert_eq!(mixed.huge_beside.refused, 0.0);
+        assert_eq!(mixed.base_beside.refused, 0.0);
     }
 }

@@ -1,347 +1,311 @@
 //! Measures everything in turn and says how it compares.
 
-use std::time::Duration;
-
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, LineStyle, Table};
+use anyhow::Result;
 use serde::Serialize;
 
-use crate::loops::{Loop, Size, Times, run};
-use crate::mixed::{Mixed, mixed};
-use crate::peers::{HUGE, Peer, all};
+use crate::llfree::{GIB_FRAMES, LlfreeRow, Programs};
+use crate::loops::{Fill, Loop, Size, Times, run};
+use crate::mixed::{Mixed, Rate, mixed};
+use crate::peers::{FreeMemory, HUGE, Peer, all};
 use crate::soak::{Soaked, soak};
+use crate::summary::{median, ratio};
 
 /// The form of [`Report`].
 pub const SCHEMA: &str = "dolmen-bench-frames-1";
 
+/// The largest number of threads.
+pub const THREADS: usize = 2;
+
 /// What is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Plan {
     /// Frames of the pretended memory, a multiple of 512.
     pub frames: u64,
     /// How often everything is measured; medians count.
     pub repetitions: usize,
-    /// Operations of the soak; 0 for none.
-    pub soak_operations: u64,
-    /// Time of each part of the mixed load; zero for none.
-    pub mixed_time: Duration,
+    /// How often each thread does its part of a loop in a turn, for huge pages, which are few; once
+    /// for single frames.
+    pub huge_rounds: usize,
+    /// Allocations by each task of the mixed load, where that is wanted.
+    pub mixed_allocations: Option<u64>,
+    /// Operations of the soak, where that is wanted.
+    pub soak_operations: Option<u64>,
+    /// LLFree's program and ours, where they are to be compared.
+    pub llfree: Option<Programs>,
+}
+
+/// One kind of operation of one loop.
+#[derive(Debug, Clone, Serialize)]
+pub struct Operation {
+    /// The median time, in ns for each thread.
+    pub ns: f64,
+    /// The lowest time.
+    pub low: f64,
+    /// The highest time.
+    pub high: f64,
+    /// This time through Dolmen's, the median turn by turn.
+    pub to_dolmen: f64,
+    /// Throughput of all threads through that of one, the median turn by turn.
+    pub scaling: f64,
 }
 
 /// One row: one loop of one peer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The loop.
+    #[serde(rename = "loop")]
     pub what: Loop,
     /// log2 of the frames of one allocation.
     pub order: u8,
     /// Threads at work.
     pub threads: usize,
     /// The allocator.
-    pub peer: &'static str,
-    /// Medians.
-    pub median: Times,
-    /// Lowest and highest time of an allocation (of a pair).
-    pub get_range: [f64; 2],
+    pub allocator: &'static str,
+    /// Allocations; pairs for [`Loop::Repeat`].
+    pub get: Operation,
+    /// Frees; nothing for [`Loop::Repeat`].
+    pub put: Option<Operation>,
 }
 
-/// The soak of one peer.
+/// One task of the mixed load: medians of all repetitions.
 #[derive(Debug, Clone, Serialize)]
-pub struct SoakRow {
-    /// The allocator.
-    pub peer: &'static str,
-    /// What was found.
-    pub soaked: Soaked,
-    /// The share of free memory in whole blocks of 2 MiB.
-    pub whole_share: f64,
+pub struct Task {
+    /// Allocations per second, alone.
+    pub alone: f64,
+    /// Allocations per second, beside the other task.
+    pub beside: f64,
+    /// The second through the first, turn by turn.
+    pub kept: f64,
+    /// The share of what it asked for, beside the other task, that was not to be had.
+    pub refused: f64,
 }
 
 /// The mixed load of one peer.
 #[derive(Debug, Clone, Serialize)]
 pub struct MixedRow {
     /// The allocator.
-    pub peer: &'static str,
-    /// Medians of all repetitions.
-    pub mixed: Mixed,
+    pub allocator: &'static str,
+    /// The task with single frames.
+    pub base: Task,
+    /// The task with huge pages.
+    pub huge: Task,
 }
 
-/// Everything.
+/// The soak of one peer.
+#[derive(Debug, Clone, Serialize)]
+pub struct SoakRow {
+    /// The allocator.
+    pub allocator: &'static str,
+    /// Allocations and frees.
+    pub operations: u64,
+    /// Allocations that found no run.
+    pub refused: u64,
+    /// What is free at the end.
+    pub free: FreeMemory,
+    /// The share of free memory in whole blocks of 2 MiB.
+    pub whole_share: f64,
+}
+
+/// The comparison with LLFree.
+#[derive(Debug, Clone, Serialize)]
+pub struct LlfreeReport {
+    /// Frames of the pretended memory, of which half are used.
+    pub frames: u64,
+    /// The loops.
+    pub loops: Vec<LlfreeRow>,
+}
+
+/// Everything. What was not asked for is null.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// Frames of the pretended memory.
     pub frames: u64,
+    /// Processors that this program may use. With fewer than threads, times say little.
+    pub cpus: usize,
     /// How often each was measured.
     pub repetitions: usize,
     /// The loops.
     pub loops: Vec<Row>,
-    /// The soak.
-    pub soak: Vec<SoakRow>,
     /// The mixed load.
-    pub mixed: Vec<MixedRow>,
-}
-
-/// The largest number of threads.
-const THREADS: usize = 2;
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
+    pub mixed: Option<Vec<MixedRow>>,
+    /// The soak.
+    pub soak: Option<Vec<SoakRow>>,
+    /// LLFree.
+    pub llfree: Option<LlfreeReport>,
 }
 
 /// Measures; `progress` hears what comes next.
-pub fn measure(plan: &Plan, mut progress: impl FnMut(&str)) -> Report {
+pub fn measure(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<Report> {
+    // First, since it is what can fail.
+    let llfree = match &plan.llfree {
+        Some(programs) => {
+            let gib = plan.frames.div_ceil(GIB_FRAMES);
+            let loops = programs.measure(gib, THREADS, plan.repetitions, &mut progress)?;
+            let frames = gib * GIB_FRAMES;
+            Some(LlfreeReport { frames, loops })
+        }
+        None => None,
+    };
     let peers = all(plan.frames, THREADS);
     let mut loops = Vec::new();
-    for threads in 1..=THREADS {
-        for order in [0, HUGE] {
-            for what in Loop::ALL {
-                let size = Size {
-                    frames: plan.frames,
-                    threads,
-                    order,
-                };
-                progress(&format!("{} order {order} threads {threads}", what.name()));
-                loops.extend(rows(&peers, what, size, plan.repetitions));
-            }
+    for order in [0, HUGE] {
+        for what in Loop::ALL {
+            progress(&format!("{} of order {order}", what.name()));
+            loops.extend(rows(&peers, what, order, plan)?);
         }
     }
-    let mut report = Report {
+    let mixed = plan.mixed_allocations.map(|allocations| {
+        progress("the mixed load");
+        mixed_rows(&peers, plan, allocations)
+    });
+    let soak = plan.soak_operations.map(|operations| {
+        let rows = peers.iter().map(|peer| {
+            progress(&format!("the soak of {}", peer.name()));
+            let soaked = soak(&**peer, plan.frames, operations, THREADS, 1);
+            soak_row(peer.name(), soaked)
+        });
+        rows.collect()
+    });
+    Ok(Report {
         schema: SCHEMA,
         frames: plan.frames,
+        cpus: std::thread::available_parallelism().map_or(1, usize::from),
         repetitions: plan.repetitions,
         loops,
-        soak: Vec::new(),
-        mixed: Vec::new(),
-    };
-    if !plan.mixed_time.is_zero() {
-        progress("the mixed load");
-        report.mixed = mixed_rows(&peers, plan);
-    }
-    if plan.soak_operations > 0 {
-        for peer in &peers {
-            progress(&format!("soak of {}", peer.name()));
-            let soaked = soak(&**peer, plan.frames, plan.soak_operations, THREADS, 1);
-            report.soak.push(SoakRow {
-                peer: peer.name(),
-                whole_share: soaked.whole_share(),
-                soaked,
-            });
-        }
-    }
-    report
+        mixed,
+        soak,
+        llfree,
+    })
 }
 
-fn rows(peers: &[Box<dyn Peer>], what: Loop, size: Size, repetitions: usize) -> Vec<Row> {
-    let mut times: Vec<Vec<Times>> = vec![Vec::new(); peers.len()];
-    // The first round warms caches up and does not count.
-    for repetition in 0..=repetitions {
-        for (peer, times) in peers.iter().zip(&mut times) {
-            let time = run(&**peer, what, size);
-            if repetition > 0 {
-                times.push(time);
+/// A loop on all numbers of threads. A turn is all peers on all numbers of threads.
+fn rows(peers: &[Box<dyn Peer>], what: Loop, order: u8, plan: &Plan) -> Result<Vec<Row>> {
+    // By threads and peer, a time of every turn.
+    let mut times: Vec<Vec<Vec<Times>>> = vec![vec![Vec::new(); peers.len()]; THREADS];
+    for _ in 0..plan.repetitions {
+        for (threads, times) in times.iter_mut().enumerate() {
+            for (peer, times) in peers.iter().zip(times) {
+                let size = Size {
+                    frames: plan.frames,
+                    threads: threads + 1,
+                    order,
+                    fill: Fill::All,
+                    rounds: if order == HUGE { plan.huge_rounds } else { 1 },
+                };
+                times.push(run(&**peer, what, size)?);
             }
         }
     }
-    let row = |(peer, times): (&dyn Peer, &Vec<Times>)| {
-        let gets = || times.iter().map(|times| times.get);
-        Row {
-            what,
-            order: size.order,
-            threads: size.threads,
-            peer: peer.name(),
-            median: Times {
-                get: median(gets().collect()),
-                put: median(times.iter().map(|times| times.put).collect()),
-            },
-            get_range: [
-                gets().fold(f64::INFINITY, f64::min),
-                gets().fold(0.0, f64::max),
-            ],
-        }
+    let operation = |threads: usize, peer: usize, of: fn(&Times) -> Option<f64>| {
+        let series = |threads: usize, peer: usize| -> Vec<f64> {
+            times[threads][peer].iter().filter_map(of).collect()
+        };
+        let own = series(threads, peer);
+        (!own.is_empty()).then(|| Operation {
+            ns: median(own.iter().copied()),
+            low: own.iter().copied().fold(f64::INFINITY, f64::min),
+            high: own.iter().copied().fold(0.0, f64::max),
+            to_dolmen: ratio(&own, &series(threads, 0)),
+            scaling: (threads + 1) as f64 * ratio(&series(0, peer), &own),
+        })
     };
-    let peers = peers.iter().map(|peer| &**peer);
-    peers.zip(&times).map(row).collect()
-}
-
-fn mixed_rows(peers: &[Box<dyn Peer>], plan: &Plan) -> Vec<MixedRow> {
-    let mut all: Vec<Vec<Mixed>> = vec![Vec::new(); peers.len()];
-    for _ in 0..plan.repetitions {
-        for (peer, all) in peers.iter().zip(&mut all) {
-            all.push(mixed(&**peer, plan.frames, plan.mixed_time));
-        }
-    }
-    let row = |(peer, all): (&dyn Peer, &Vec<Mixed>)| {
-        let of = |field: fn(&Mixed) -> f64| median(all.iter().map(field).collect());
-        MixedRow {
-            peer: peer.name(),
-            mixed: Mixed {
-                base_alone: of(|mixed| mixed.base_alone),
-                base_beside: of(|mixed| mixed.base_beside),
-                huge_alone: of(|mixed| mixed.huge_alone),
-                huge_beside: of(|mixed| mixed.huge_beside),
-                huge_refused: of(|mixed| mixed.huge_refused),
-            },
-        }
-    };
-    let peers = peers.iter().map(|peer| &**peer);
-    peers.zip(&all).map(row).collect()
-}
-
-impl Report {
-    fn time(&self, like: &Row, peer: &str, threads: usize) -> Option<Times> {
-        let row = self.loops.iter().find(|row| {
-            (row.what, row.order, row.threads, row.peer) == (like.what, like.order, threads, peer)
-        })?;
-        Some(row.median)
-    }
-
-    /// The tables for a terminal.
-    pub fn tables(&self) -> String {
-        let mut text = format!(
-            "{} MiB of pretended memory, medians of {} repetitions, ns for one operation of one thread\n{}\n",
-            self.frames / 256,
-            self.repetitions,
-            self.loop_table()
-        );
-        if !self.mixed.is_empty() {
-            text.push_str(&format!(
-                "\nSingle frames beside huge pages, 90 % of memory used, in millions of allocations per second\n{}\n",
-                self.mixed_table()
-            ));
-        }
-        if !self.soak.is_empty() {
-            text.push_str(&format!(
-                "\nAfter many allocations of random order and lifetime at 75 % occupancy\n{}\n",
-                self.soak_table()
-            ));
-        }
-        text
-    }
-
-    fn loop_table(&self) -> Table {
-        let mut table = table(&[
-            "loop",
-            "order",
-            "threads",
-            "allocator",
-            "get",
-            "put",
-            "x dolmen get",
-            "x dolmen put",
-            "scaling",
-        ]);
-        for row in &self.loops {
-            let dolmen = self.time(row, "dolmen", row.threads).unwrap_or(row.median);
-            let put = |value: f64, digits: usize| {
-                if row.what == Loop::Repeat {
-                    String::new()
-                } else {
-                    format!("{value:.digits$}")
-                }
-            };
-            let scaling = self.time(row, row.peer, 1).filter(|_| row.threads > 1);
-            let total = |times: Times| times.get + times.put;
-            table.add_row([
-                row.what.name().to_owned(),
-                row.order.to_string(),
-                row.threads.to_string(),
-                row.peer.to_owned(),
-                format!("{:.1}", row.median.get),
-                put(row.median.put, 1),
-                format!("{:.1}", row.median.get / dolmen.get),
-                put(row.median.put / dolmen.put, 1),
-                scaling.map_or_else(String::new, |one| {
-                    format!("{:.2}", row.threads as f64 * total(one) / total(row.median))
+    let mut rows = Vec::new();
+    for threads in 0..THREADS {
+        for (index, peer) in peers.iter().enumerate() {
+            rows.extend(
+                operation(threads, index, |times| Some(times.get)).map(|get| Row {
+                    what,
+                    order,
+                    threads: threads + 1,
+                    allocator: peer.name(),
+                    get,
+                    put: operation(threads, index, |times| times.put),
                 }),
-            ]);
+            );
         }
-        table
     }
-
-    fn mixed_table(&self) -> Table {
-        let mut table = table(&[
-            "allocator",
-            "4K alone",
-            "4K beside",
-            "kept",
-            "2M alone",
-            "2M beside",
-            "kept",
-            "2M refused",
-        ]);
-        for row in &self.mixed {
-            let mixed = row.mixed;
-            let millions = |rate: f64| format!("{:.2}", rate / 1e6);
-            let kept = |beside: f64, alone: f64| format!("{:.0} %", 100.0 * beside / alone);
-            table.add_row([
-                row.peer.to_owned(),
-                millions(mixed.base_alone),
-                millions(mixed.base_beside),
-                kept(mixed.base_beside, mixed.base_alone),
-                millions(mixed.huge_alone),
-                millions(mixed.huge_beside),
-                kept(mixed.huge_beside, mixed.huge_alone),
-                format!("{:.1} %", 100.0 * mixed.huge_refused),
-            ]);
-        }
-        table
-    }
-
-    fn soak_table(&self) -> Table {
-        let mut table = table(&[
-            "allocator",
-            "operations",
-            "refused",
-            "free",
-            "in whole 2 MiB blocks",
-        ]);
-        for row in &self.soak {
-            table.add_row([
-                row.peer.to_owned(),
-                row.soaked.operations.to_string(),
-                row.soaked.refused.to_string(),
-                format!("{} MiB", row.soaked.free.frames / 256),
-                format!("{:.1} %", 100.0 * row.whole_share),
-            ]);
-        }
-        table
-    }
+    Ok(rows)
 }
 
-fn table(heads: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
-        .set_header(heads);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+fn mixed_rows(peers: &[Box<dyn Peer>], plan: &Plan, allocations: u64) -> Vec<MixedRow> {
+    let mut turns: Vec<Vec<Mixed>> = vec![Vec::new(); peers.len()];
+    for _ in 0..plan.repetitions {
+        for (peer, turns) in peers.iter().zip(&mut turns) {
+            turns.push(mixed(&**peer, plan.frames, allocations));
+        }
     }
-    table
+    let task = |turns: &[Mixed], alone: fn(&Mixed) -> Rate, beside: fn(&Mixed) -> Rate| {
+        let rates = |of: fn(&Mixed) -> Rate| -> Vec<f64> {
+            turns.iter().map(|turn| of(turn).per_second).collect()
+        };
+        Task {
+            alone: median(rates(alone)),
+            beside: median(rates(beside)),
+            kept: ratio(&rates(beside), &rates(alone)),
+            refused: median(turns.iter().map(|turn| beside(turn).refused)),
+        }
+    };
+    let rows = peers.iter().zip(&turns).map(|(peer, turns)| MixedRow {
+        allocator: peer.name(),
+        base: task(turns, |turn| turn.base_alone, |turn| turn.base_beside),
+        huge: task(turns, |turn| turn.huge_alone, |turn| turn.huge_beside),
+    });
+    rows.collect()
+}
+
+fn soak_row(allocator: &'static str, soaked: Soaked) -> SoakRow {
+    SoakRow {
+        allocator,
+        operations: soaked.operations,
+        refused: soaked.refused,
+        free: soaked.free,
+        whole_share: soaked.whole_share(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_small_plan_gives_every_row_and_key() {
-        let plan = Plan {
-            frames: 256 * 512,
-            repetitions: 1,
-            soak_operations: 1000,
-            mixed_time: Duration::from_millis(1),
-        };
-        let report = measure(&plan, |_| {});
-        // 2 thread counts, 2 orders, 3 loops, 4 peers.
-        assert_eq!(report.loops.len(), 48);
-        assert_eq!((report.soak.len(), report.mixed.len()), (4, 4));
-        let value = serde_json::to_value(&report).unwrap();
-        assert_eq!(value["schema"], SCHEMA);
-        for key in ["what", "order", "threads", "peer", "median", "get_range"] {
-            assert!(value["loops"][0].get(key).is_some(), "{key}");
+    fn small() -> Plan {
+        Plan {
+            frames: 16 * 512,
+            repetitions: 2,
+            huge_rounds: 2,
+            mixed_allocations: None,
+            soak_operations: None,
+            llfree: None,
         }
-        let text = report.tables();
-        assert!(text.contains("zone lock, merging") && text.contains("512 MiB"));
+    }
+
+    #[test]
+    fn every_loop_has_a_row_for_every_allocator() {
+        let report = measure(&small(), |_| {}).unwrap();
+        // 2 numbers of threads, 2 orders, 3 loops, 4 allocators.
+        assert_eq!(report.loops.len(), 48);
+        for row in &report.loops {
+            let name = row.allocator;
+            assert_eq!(row.put.is_none(), row.what == Loop::Repeat, "{name}");
+            for operation in [Some(&row.get), row.put.as_ref()].into_iter().flatten() {
+                assert!(operation.low <= operation.ns && operation.ns <= operation.high);
+                assert!(operation.scaling > 0.0, "{name}");
+                if name == "dolmen" {
+                    assert_eq!(operation.to_dolmen, 1.0);
+                }
+                if row.threads == 1 {
+                    assert_eq!(operation.scaling, 1.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_null() {
+        let value = serde_json::to_value(measure(&small(), |_| {}).unwrap()).unwrap();
+        for key in ["mixed", "soak", "llfree"] {
+            assert!(value.get(key).is_some_and(|value| value.is_null()), "{key}");
+        }
     }
 }

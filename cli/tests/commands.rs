@@ -73,6 +73,8 @@ fn help_is_there_for_everybody() {
         &["test", "--help"],
         &["doctor", "--help"],
         &["gdb", "--help"],
+        &["bench", "--help"],
+        &["bench", "frames", "--help"],
     ] {
         let output = dolmen(args).output().unwrap();
         assert!(output.status.success());

@@ -51,6 +51,8 @@ pub fn all(frames: u64, cpus: usize) -> Vec<Box<dyn Peer>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::random::Random;
 
@@ -103,6 +105,47 @@ mod tests {
         let frames = 16 * HUGE_FRAMES;
         for peer in all(frames, 1) {
             keeps_the_contract(&*peer, frames);
+        }
+    }
+
+    #[test]
+    fn no_peer_gives_two_threads_the_same_frame() {
+        let frames = 16 * HUGE_FRAMES;
+        for peer in all(frames, 2) {
+            let owned: Vec<AtomicBool> = (0..frames).map(|_| AtomicBool::new(false)).collect();
+            let change = |frame: u64, order: u8, to: bool| {
+                for owned in &owned[frame as usize..][..1 << order] {
+                    let was = owned.swap(to, Ordering::Relaxed);
+                    assert_ne!(was, to, "{}: {frame} of order {order}", peer.name());
+                }
+            };
+            std::thread::scope(|scope| {
+                for cpu in 0..2 {
+                    let (peer, change) = (&peer, &change);
+                    scope.spawn(move || {
+                        let mut random = Random::new(cpu as u64);
+                        let mut runs: Vec<(u64, u8)> = Vec::new();
+                        for _ in 0..10_000 {
+                            let order = random.below(10) as u8;
+                            if random.below(100) < 55
+                                && let Some(frame) = peer.alloc(cpu, order)
+                            {
+                                change(frame, order, true);
+                                runs.push((frame, order));
+                            } else if !runs.is_empty() {
+                                let (frame, order) = runs.swap_remove(random.below(runs.len()));
+                                change(frame, order, false);
+                                peer.free(cpu, frame, order);
+                            }
+                        }
+                        for (frame, order) in runs {
+                            change(frame, order, false);
+                            peer.free(cpu, frame, order);
+                        }
+                    });
+                }
+            });
+            assert_eq!(peer.free_memory().frames, frames, "{}", peer.name());
         }
     }
 }

@@ -88,12 +88,17 @@ pub(super) fn follow(
     }
 }
 
-/// The line of a monitor's complaints that tells most: what a panic says, or else the last one.
+/// The line of a monitor's complaints that tells most: what a panic says, or else the last one that
+/// is no warning.
 fn telling_line(said: &str) -> &str {
+    let is_warning = |line: &&str| line.contains("WARN ") || line.contains("warning: ");
     let mut lines = said.lines();
     match lines.find(|line| line.starts_with("thread '") && line.contains("panicked at")) {
         Some(place) => lines.next().unwrap_or(place),
-        None => said.lines().last().unwrap_or_default(),
+        None => said
+            .lines()
+            .rfind(|line| !is_warning(line))
+            .unwrap_or_default(),
     }
 }
 
@@ -140,7 +145,9 @@ mod tests {
     #[test]
     fn the_telling_line_is_a_panics_message_or_the_last() {
         assert_eq!(telling_line(""), "");
-        assert_eq!(telling_line("a warning\ncannot open it"), "cannot open it");
+        assert_eq!(telling_line("one\ncannot open it"), "cannot open it");
+        let warned = "cannot open it\n[WARN  a::b] a race\nqemu: warning: old";
+        assert_eq!(telling_line(warned), "cannot open it");
         let panic = "WARN x\nthread 'main' (1) panicked at src/a.rs:1:2:\nno such thing\nnote: run with\nnote: more";
         assert_eq!(telling_line(panic), "no such thing");
     }
