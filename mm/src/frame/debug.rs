@@ -5,6 +5,7 @@
 //! [`POISON`], and looked at when they are allocated again.
 
 use alloc::boxed::Box;
+use core::fmt::Debug as Printable;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ids::{FRAMES_PER_BLOCK, FrameId, NodeId, Order};
@@ -13,7 +14,7 @@ use crate::ids::{FRAMES_PER_BLOCK, FrameId, NodeId, Order};
 pub const POISON: u64 = 0x6b6b_6b6b_6b6b_6b6b;
 
 /// Access to the memory behind frames.
-pub trait FrameMemory: Sync {
+pub trait FrameMemory: Sync + Printable {
     /// Writes `word` to all words of `2^order` frames that nobody uses.
     fn fill(&self, first: FrameId, order: Order, word: u64);
 

@@ -261,6 +261,7 @@ impl Sim {
         let mm_config = Config {
             thp: config.thp,
             numa: Policy::Local,
+            debug_frames: None,
             arena: VirtRange::new(Self::ARENA, ARENA_ALIGN_BYTES),
             root: ROOT,
         };
