@@ -70,6 +70,20 @@ const fn runs_in_word(free: u64, order: u8) -> u64 {
     starts & MULTIPLES[order as usize]
 }
 
+/// The order of the longest aligned run of set bits of `free`, which has some but not all: 0 to 5. It
+/// has no branches, since nobody could guess them.
+const fn longest_in_word(free: u64) -> u8 {
+    let mut runs = free;
+    let mut longest = 0;
+    let mut order = 1;
+    while order < 6 {
+        runs &= runs >> (1 << (order - 1));
+        longest += (runs & MULTIPLES[order] != 0) as u8;
+        order += 1;
+    }
+    longest
+}
+
 /// The positions of the set bits, lowest first.
 pub(super) fn bits(word: u64) -> impl Iterator<Item = usize> {
     let mut left = word;
@@ -110,14 +124,13 @@ impl Block {
         (0..WORDS).map(ones).sum()
     }
 
-    /// Takes the frames in `mask` out of one word of the map, or puts them in. Returns which of
-    /// them were in.
-    fn exchange(&self, word: usize, mask: u64, entry: Entry, put: bool) -> u64 {
-        let clear = put == (entry.free_word() == 0);
-        let old = if clear {
-            self.map[word].fetch_and(!mask, Ordering::SeqCst)
-        } else {
+    /// Takes the frames in `mask` out of one word of the map, those that are still in it. Returns
+    /// which those were.
+    fn take_out(&self, word: usize, mask: u64, entry: Entry) -> u64 {
+        let old = if entry.free_word() == 0 {
             self.map[word].fetch_or(mask, Ordering::SeqCst)
+        } else {
+            self.map[word].fetch_and(!mask, Ordering::SeqCst)
         };
         !(old ^ entry.free_word()) & mask
     }
@@ -170,7 +183,7 @@ impl Block {
                     continue;
                 }
                 // Those that another processor has taken meanwhile stay its own.
-                let got = self.exchange(word, wanted, entry, false);
+                let got = self.take_out(word, wanted, entry);
                 if got != wanted {
                     me.count(Event::MapContended);
                 }
@@ -269,20 +282,22 @@ impl Block {
         true
     }
 
-    /// Puts frames of one word back into the map. Returns a bound on the order of the runs that
-    /// they are part of now: that of `entry`, if it still holds. The caller counts them with
-    /// [`Block::count_back`].
-    pub(super) fn put_word(&self, word: usize, mask: u64, entry: Entry) -> u8 {
-        let before = self.exchange(word, mask, entry, true);
-        assert!(before == 0, "a frame was freed twice");
-        match self.free_in(word, entry) {
-            u64::MAX => self.order_of_words(word, entry),
-            free => {
-                let longer = |&order: &u8| runs_in_word(free, order) != 0;
-                let orders = entry.bound() + 1..6;
-                orders.take_while(longer).last().unwrap_or(entry.bound())
-            }
-        }
+    /// Gives the frames in `mask` of one word back, bits and count. Returns the change of the entry
+    /// and the order of the longest run of free frames that they may be part of now, to which the
+    /// caller raises the bound.
+    ///
+    /// The bits turn over in both phases. So the entry need not be read before it is counted up: a
+    /// line that another processor has written comes over once and not twice.
+    pub(super) fn give_back(&self, word: usize, mask: u64) -> (Change, u8) {
+        let old = self.map[word].fetch_xor(mask, Ordering::SeqCst);
+        let change = self.count_back(mask.count_ones() as usize);
+        let before = !(old ^ change.old.free_word());
+        assert!(before & mask == 0, "a frame was freed twice");
+        let order = match before | mask {
+            u64::MAX => self.order_of_words(word, change.old),
+            free => longest_in_word(free),
+        };
+        (change, order)
     }
 
     /// The order of the run of free words that `word` is part of.
@@ -300,19 +315,26 @@ impl Block {
     }
 
     /// The same for an aligned run of frames, orders up to 8.
-    pub(super) fn put_run(&self, first: usize, order: Order, entry: Entry) -> u8 {
-        if order.frames() <= 64 {
-            return self.put_word(first / 64, word_mask(first % 64, order.frames()), entry);
+    pub(super) fn give_back_run(&self, first: usize, order: Order) -> (Change, u8) {
+        let (frames, word) = (order.frames(), first / 64);
+        if frames <= 64 {
+            return self.give_back(word, word_mask(first % 64, frames));
         }
-        let words = first / 64..(first + order.frames()) / 64;
-        for word in words {
-            let before = self.exchange(word, u64::MAX, entry, true);
-            assert!(before == 0, "frames were freed twice");
+        let mut old = [0; WORDS];
+        let words = word..word + frames / 64;
+        for (old, map) in old.iter_mut().zip(&self.map[words.clone()]) {
+            *old = map.fetch_xor(u64::MAX, Ordering::SeqCst);
         }
-        self.order_of_words(first / 64, entry)
+        let change = self.count_back(frames);
+        let none_free = old[..words.len()]
+            .iter()
+            .all(|old| *old == !change.old.free_word());
+        assert!(none_free, "frames were freed twice");
+        (change, self.order_of_words(word, change.old))
     }
 
-    /// Adds frames that were put back to the count. The caller raises the bound afterwards.
+    /// Adds frames whose bits were put back, or a right that was not used, to the count. The caller
+    /// raises the bound afterwards.
     pub(super) fn count_back(&self, frames: usize) -> Change {
         let counted = Entry::counted(frames);
         let old = Entry::from_word(self.entry.fetch_add(counted, Ordering::SeqCst));
@@ -347,5 +369,32 @@ impl Block {
             (entry.free() == 0).then(|| entry.give_back_whole())
         });
         change.expect("a block was freed twice, or with a part that is free")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_run_of_a_word_is_found_without_a_search() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for round in 0..10_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            // Dense words have long runs.
+            let dense =
+                (0..round % 5).fold(random, |free, turn| free | random.rotate_left(7 + turn));
+            if dense == 0 || dense == u64::MAX {
+                continue;
+            }
+            let has = |&order: &u8| runs_in_word(dense, order) != 0;
+            let longest = (0..6).rev().find(has).unwrap();
+            assert_eq!(longest_in_word(dense), longest, "{dense:#x}");
+        }
+        assert_eq!(longest_in_word(u64::MAX << 32), 5);
+        assert_eq!(longest_in_word(u64::MAX << 33), 4);
+        assert_eq!(longest_in_word(0b0110), 0);
     }
 }

@@ -185,7 +185,7 @@ impl Node {
         }
         let found = block.take_run(me, change.new, order);
         if found.is_none() {
-            let _ = self.count_back(me, index, frames, order.get());
+            self.came_back(me, index, block.count_back(frames), order.get());
         }
         self.lower_bound(me, index);
         Some(self.first_frame(index).add(found?))
@@ -287,10 +287,10 @@ impl Node {
         any
     }
 
-    /// Counts frames of a block that are in its map again, in runs of `order` at most.
-    fn count_back(&self, me: &Cpu, index: usize, frames: usize, order: u8) -> Change {
+    /// After `counted` frames of a block came back, in runs of `order` at most: brings its bound and
+    /// the hints up to date.
+    fn came_back(&self, me: &Cpu, index: usize, counted: Change, order: u8) {
         let block = &self.blocks[index];
-        let counted = block.count_back(frames);
         let mut change = counted;
         if order > counted.old.bound() {
             change = self.and_then(me, index, change, block.raise_bound(me, order));
@@ -300,13 +300,14 @@ impl Node {
             change = self.and_then(me, index, change, block.lower_bound(me));
         }
         self.changed(me, index, change);
-        counted
     }
 
-    fn free_counted(&self, me: &Cpu, change: Change) {
+    /// The same after a free.
+    fn freed(&self, me: &Cpu, index: usize, (change, order): (Change, u8)) {
         if change.old.owner().is_some_and(|owner| owner != me.id) {
             me.count(Event::RemoteFree);
         }
+        self.came_back(me, index, change, order);
     }
 
     /// The change that the hints do not know yet after two of them. They are one only if no other
@@ -329,9 +330,8 @@ impl Node {
     pub(super) fn put(&self, me: &Cpu, frame: FrameId, order: Order) {
         let index = self.index_of(frame);
         if order < Order::HUGE {
-            let block = &self.blocks[index];
-            let run = block.put_run(frame.offset_in_block(), order, block.entry());
-            return self.free_counted(me, self.count_back(me, index, order.frames(), run));
+            let back = self.blocks[index].give_back_run(frame.offset_in_block(), order);
+            return self.freed(me, index, back);
         }
         let blocks = order.frames() / FRAMES_PER_BLOCK;
         (index..index + blocks).for_each(|index| self.put_block(me, index));
@@ -365,19 +365,13 @@ impl Node {
     /// Gives single frames back. Neighbours in the list that are neighbours in memory share their
     /// atomic operations.
     pub(super) fn put_singles(&self, me: &Cpu, frames: &[FrameId]) {
-        for frames in frames.chunk_by(|a, b| a.block() == b.block()) {
+        for frames in frames.chunk_by(|a, b| a.get() / 64 == b.get() / 64) {
+            let mask = frames
+                .iter()
+                .fold(0, |mask, frame| mask | 1 << (frame.get() % 64));
             let index = self.index_of(frames[0]);
-            let block = &self.blocks[index];
-            let entry = block.entry();
-            let mut order = 0;
-            for word in frames.chunk_by(|a, b| a.get() / 64 == b.get() / 64) {
-                let mask = word
-                    .iter()
-                    .fold(0, |mask, frame| mask | 1 << (frame.get() % 64));
-                let run = block.put_word(word[0].offset_in_block() / 64, mask, entry);
-                order = order.max(run);
-            }
-            self.free_counted(me, self.count_back(me, index, frames.len(), order));
+            let back = self.blocks[index].give_back(frames[0].offset_in_block() / 64, mask);
+            self.freed(me, index, back);
         }
     }
 }

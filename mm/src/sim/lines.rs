@@ -141,6 +141,10 @@ macro_rules! atomic {
                 self.touch(true).fetch_and(value, order)
             }
 
+            pub(crate) fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
+                self.touch(true).fetch_xor(value, order)
+            }
+
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.touch(true).fetch_add(value, order)
             }
