@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::host::RealHost;
 use crate::image::FileMapping;
-use crate::run::Tool;
+use crate::run::{App, Tool};
 use crate::spec::{Numa, Platform, RunSpec, Thp, parse_memory};
 use crate::toolchain::Choice;
 use crate::verbs;
@@ -75,6 +75,13 @@ pub struct AppOptions {
     /// The project's binary, where it has several
     #[arg(long, value_name = "NAME")]
     pub bin: Option<String>,
+}
+
+impl AppOptions {
+    /// The application that is meant.
+    pub fn resolve(&self, tool: &Tool<'_>) -> Result<App> {
+        App::resolve(&tool.workspace, &self.app, self.bin.as_deref())
+    }
 }
 
 /// Options that `run` and `compare` share.

@@ -83,6 +83,21 @@ pub fn out_of_memory(platform: Platform) {
     }
 }
 
+/// The runtime has found the memory that a machine of so many MiB has, whole. The loader, the image
+/// and the firmware keep some; 24 MiB are more than all of them.
+#[track_caller]
+pub fn memory_is_found(outcome: &Outcome, mebibytes: u64) {
+    let nodes = outcome.report.nodes_mem.iter();
+    let found: u64 = nodes
+        .map(|node| node["total_bytes"].as_u64().unwrap())
+        .sum();
+    let given = mebibytes << 20;
+    assert!(
+        found <= given && found + (24 << 20) >= given,
+        "{found} of {given}"
+    );
+}
+
 /// Every frame is accounted for: what is allocated belongs to the kernel, to page tables or to
 /// mappings, and the nodes lack just that.
 #[track_caller]

@@ -4,7 +4,7 @@
 
 use dolmen_cli::report::{RunReport, status};
 use dolmen_cli::spec::{Platform, Thp};
-use dolmen_tests::cases::{self, no_frame_is_lost};
+use dolmen_tests::cases::{self, memory_is_found, no_frame_is_lost};
 use dolmen_tests::{Boot, files, has_uhyve};
 
 const UHYVE: Platform = Platform::Uhyve;
@@ -104,15 +104,7 @@ fn memory_is_found_whole_and_runs_out_without_harm() {
             .run()
             .ok()
             .says("ok touched");
-        let nodes = outcome.report.nodes_mem.iter();
-        let found: u64 = nodes
-            .map(|node| node["total_bytes"].as_u64().unwrap())
-            .sum();
-        let given = mebibytes << 20;
-        assert!(
-            found <= given && found + (24 << 20) >= given,
-            "{found} of {given}"
-        );
+        memory_is_found(&outcome, mebibytes);
         no_frame_is_lost(&outcome);
     }
     cases::out_of_memory(UHYVE);

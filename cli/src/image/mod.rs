@@ -1,6 +1,7 @@
 //! Images: what the loader boots. A bare application, or Hermit's `.tar.gz` with files beside it.
 
 mod application;
+mod archive;
 mod files;
 mod inspect;
 mod pack;

@@ -1,13 +1,10 @@
 //! The words that an image brings along.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use flate2::read::GzDecoder;
+use anyhow::Result;
 
-use super::ImageKind;
+use super::{ImageKind, archive};
 
 /// Words for the kernel and arguments for the application.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,19 +20,7 @@ pub fn words_of_image(path: &Path, kind: ImageKind) -> Result<Words> {
     if kind == ImageKind::Application {
         return Ok(Words::default());
     }
-    let damaged = || format!("{} is damaged", path.display());
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    let mut archive = tar::Archive::new(GzDecoder::new(file));
-    for entry in archive.entries().with_context(damaged)? {
-        let mut entry = entry.with_context(damaged)?;
-        if *entry.path().with_context(damaged)? == *Path::new("hermit.toml") {
-            let mut text = String::new();
-            entry.read_to_string(&mut text).with_context(damaged)?;
-            let config: toml::Table = text.parse().with_context(damaged)?;
-            return Ok(words(&config));
-        }
-    }
-    Ok(Words::default())
+    Ok(words(&archive::config(path)?))
 }
 
 fn words(config: &toml::Table) -> Words {

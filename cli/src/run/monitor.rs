@@ -1,7 +1,7 @@
 //! The process that runs a machine: QEMU or uhyve.
 
 use std::io::Read;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::follow::{TICK, read_ahead};
+use super::os::{Start, arrange};
 
 /// How a monitor ended.
 pub(super) struct Ended {
@@ -28,8 +29,17 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Takes over `child`, whose output and error are piped.
-    pub(super) fn new(mut child: Child) -> Result<Self> {
+    /// Starts `command`, arranged like this.
+    pub(super) fn start(mut command: Command, start: Start) -> Result<Self> {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        arrange(&mut command, start);
+        let program = command.get_program().display().to_string();
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
         let stdout = child.stdout.take().context("the machine has no output")?;
         let mut stderr = child.stderr.take().context("the machine has no messages")?;
         let complaint = Arc::new(Mutex::new(Vec::new()));

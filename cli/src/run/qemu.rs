@@ -1,7 +1,7 @@
 //! Runs an image on a machine that QEMU emulates.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use super::follow::{TICK, follow, judge};
 use super::gdb::{Debuggee, Whereabouts};
 use super::machine::Machine;
 use super::monitor::{Ended, Monitor};
-use super::os::{Start, arrange};
+use super::os::Start;
 use super::packing::packed;
 use super::prepare::Image;
 use super::run_directory::RunDirectory;
@@ -35,13 +35,9 @@ pub(super) fn run(
     report: &mut RunReport,
 ) -> Result<()> {
     let directory = RunDirectory::new()?;
-    let mut command = command(image, spec, &directory.path)?;
-    arrange(&mut command, Start::default());
+    let command = command(image, spec, &directory.path)?;
     let started = Instant::now();
-    let child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", image.qemu.display()))?;
-    let mut monitor = Monitor::new(child)?;
+    let mut monitor = Monitor::start(command, Start::default())?;
     let end = follow(monitor.output(), spec, started, console, report);
     let ended = monitor.end();
     report.host_wall(started.elapsed());
@@ -71,11 +67,7 @@ pub(super) fn debug(image: &Image, spec: &RunSpec, directory: &Path) -> Result<D
         own_group: true,
         ..Start::default()
     };
-    arrange(&mut command, start);
-    let child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", image.qemu.display()))?;
-    let mut monitor = Monitor::new(child)?;
+    let mut monitor = Monitor::start(command, start)?;
     let socket = directory.join(GDB);
     while !socket.exists() {
         if let Some(ended) = monitor.ended() {
@@ -110,10 +102,7 @@ fn command(image: &Image, spec: &RunSpec, directory: &Path) -> Result<Command> {
     command
         .args(machine.arguments())
         .args(shares.arguments()?)
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .current_dir(directory);
     Ok(command)
 }
 

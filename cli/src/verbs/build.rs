@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::cli::AppOptions;
-use crate::run::{App, Tool, build_image};
+use crate::run::{Tool, build_image};
 
 /// Options of `build`.
 #[derive(Debug, Args)]
@@ -18,11 +18,7 @@ pub struct Options {
 
 /// Builds the image and prints its path, alone on a line.
 pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
-    let app = App::resolve(
-        &tool.workspace,
-        &options.app.app,
-        options.app.bin.as_deref(),
-    )?;
+    let app = options.app.resolve(tool)?;
     let builder = tool.builder()?;
     let (_, image) = build_image(&builder, &app)?;
     let size = std::fs::metadata(&image)

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cli::{AppOptions, RunOptions};
 use crate::compare::{COMPARE_SCHEMA, Configuration, Row, matrix, table, verdict};
 use crate::report::{RunReport, write_json};
-use crate::run::{App, Console, Prepared, Sink, Tool, check_platform, prepare, run};
+use crate::run::{Console, Prepared, Sink, Tool, check_platform, prepare, run};
 use crate::spec::{Platform, Thp};
 
 /// Options of `compare`.
@@ -67,11 +67,7 @@ pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
     for &platform in &options.platform {
         check_platform(platform)?;
     }
-    let app = App::resolve(
-        &tool.workspace,
-        &options.app.app,
-        options.app.bin.as_deref(),
-    )?;
+    let app = options.app.resolve(tool)?;
     let mut prepared: Vec<(Platform, Prepared)> = Vec::new();
     for &platform in &options.platform {
         if !prepared.iter().any(|(p, _)| *p == platform) {

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cli::{AppOptions, exit_code, parse_variable};
 use crate::image::FileMapping;
-use crate::run::{App, Console, Session, Sink, Tool, check_platform, debug, prepare};
+use crate::run::{Console, Session, Sink, Tool, check_platform, debug, prepare};
 use crate::spec::{Platform, RunSpec, Thp, parse_memory};
 
 /// Options of `gdb`.
@@ -67,11 +67,7 @@ pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
     for script in &options.scripts {
         std::fs::File::open(script).with_context(|| format!("cannot open {}", script.display()))?;
     }
-    let app = App::resolve(
-        &tool.workspace,
-        &options.app.app,
-        options.app.bin.as_deref(),
-    )?;
+    let app = options.app.resolve(tool)?;
     let prepared = prepare(tool, &app, options.platform)?;
     let spec = RunSpec {
         platform: options.platform,

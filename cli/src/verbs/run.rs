@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::cli::{AppOptions, RunOptions, exit_code};
 use crate::report::write_json;
-use crate::run::{App, Console, Sink, Tool, check_platform, prepare, run};
+use crate::run::{Console, Sink, Tool, check_platform, prepare, run};
 use crate::spec::{Platform, Thp};
 
 /// Options of `run`.
@@ -40,11 +40,7 @@ pub struct Options {
 /// Runs once and ends with the application's status.
 pub fn execute(tool: &Tool<'_>, options: &Options) -> Result<u8> {
     check_platform(options.platform)?;
-    let app = App::resolve(
-        &tool.workspace,
-        &options.app.app,
-        options.app.bin.as_deref(),
-    )?;
+    let app = options.app.resolve(tool)?;
     let prepared = prepare(tool, &app, options.platform)?;
     let spec = options
         .run

@@ -133,9 +133,9 @@ impl Debuggee {
             } => {
                 linux.kill(&job)?;
                 let code = job.status();
-                let said = linux.get("/tmp/complaint")?.unwrap_or_default();
+                let said = linux.complaint()?;
                 files.receive(&mut linux)?;
-                (code, String::from_utf8_lossy(&said).trim().to_owned())
+                (code, said)
             }
         };
         let failed = code.is_some_and(|code| FAILURES.contains(&code));

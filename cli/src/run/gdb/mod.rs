@@ -12,10 +12,10 @@ mod symbols;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::follow::TICK;
 use super::os::{Start, arrange};
 use super::prepare::Prepared;
 use super::run_directory::RunDirectory;
@@ -25,9 +25,6 @@ use crate::spec::RunSpec;
 
 pub(super) use debuggee::{Debuggee, Whereabouts};
 use symbols::Symbols;
-
-/// How long a wait shows output before it looks for gdb's end.
-const TICK: Duration = Duration::from_millis(50);
 
 /// The debugger and what it is told.
 #[derive(Debug, Clone)]

@@ -2,12 +2,12 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use super::nested::Nested;
-use super::{Guest, Place, UhyveImage, command, files, guest, start_on_host};
+use super::{Guest, Luggage, Place, UhyveImage, guest, start_on_host};
+use crate::run::follow::TICK;
 use crate::run::gdb::{Debuggee, Whereabouts};
 use crate::run::os::Start;
 use crate::spec::RunSpec;
@@ -18,9 +18,6 @@ const LISTENS: &str = "Waiting for a local GDB connection";
 
 /// The port in the emulated Linux, where nothing else has any.
 const NESTED_PORT: u16 = 6677;
-
-/// How often a wait looks again.
-const TICK: Duration = Duration::from_millis(50);
 
 /// Starts the machine; `directory` is for what it needs while it runs.
 pub(in crate::run) fn debug(
@@ -36,12 +33,9 @@ pub(in crate::run) fn debug(
             spec.cpus
         ),
         Place::Nested { qemu, parts } => {
-            let contents = std::fs::read(&guest.image)
-                .with_context(|| format!("cannot read {}", guest.image.display()))?;
-            let files = files::Files::read(&spec.files)?;
-            let file_bytes = files.bytes() + contents.len() as u64;
-            let linux = Nested::boot(qemu, parts, command::memory(spec), file_bytes)?;
-            in_nested(linux, guest, &contents, files)
+            let luggage = Luggage::read(&guest)?;
+            let linux = Nested::boot(qemu, parts, luggage.room(spec))?;
+            in_nested(linux, guest, luggage)
         }
     }
 }
@@ -67,25 +61,17 @@ fn on_host(uhyve: &Path, mut guest: Guest<'_>) -> Result<Debuggee> {
     ))
 }
 
-fn in_nested(
-    mut linux: Nested,
-    mut guest: Guest<'_>,
-    image: &[u8],
-    files: files::Files,
-) -> Result<Debuggee> {
-    linux.put("/job/image", image)?;
-    guest.image = "/job/image".into();
-    guest.files = files.send(&mut linux)?;
+fn in_nested(mut linux: Nested, mut guest: Guest<'_>, luggage: Luggage) -> Result<Debuggee> {
+    luggage.send(&mut linux, &mut guest)?;
     guest.gdb_port = Some(NESTED_PORT);
     let job = linux.start(&guest.arguments())?;
     loop {
-        let complaint = linux.get("/tmp/complaint")?.unwrap_or_default();
-        let said = String::from_utf8_lossy(&complaint);
+        let said = linux.complaint()?;
         if said.contains(LISTENS) {
             break;
         }
         if job.ended() {
-            bail!("uhyve cannot make the machine: {}", said.trim());
+            bail!("uhyve cannot make the machine: {said}");
         }
         std::thread::sleep(TICK);
     }
@@ -93,7 +79,7 @@ fn in_nested(
     Ok(Debuggee::in_nested(
         linux,
         job,
-        files,
+        luggage.files,
         format!("127.0.0.1:{port}"),
     ))
 }

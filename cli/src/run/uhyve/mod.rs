@@ -11,7 +11,7 @@ mod nested;
 mod parts;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use super::Console;
 use super::bootargs;
 use super::follow::{End, follow, judge};
 use super::monitor::Monitor;
-use super::os::{Start, arrange};
+use super::os::Start;
 use super::packing::packed;
 use super::prepare::Tool;
 use super::run_directory::RunDirectory;
@@ -215,20 +215,45 @@ fn start_on_host(uhyve: &Path, guest: &mut Guest<'_>, start: Start) -> Result<Mo
         .map(|file| (file.host.clone(), format!("/{}", file.guest)))
         .collect();
     let mut command = Command::new(uhyve);
-    command
-        .args(guest.arguments())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    arrange(&mut command, start);
-    let child = command
-        .spawn()
-        .with_context(|| format!("cannot start {}", uhyve.display()))?;
-    Monitor::new(child)
+    command.args(guest.arguments());
+    Monitor::start(command, start)
 }
 
 /// The Linux that the runs of this process share.
 static LINUX: Mutex<Option<Nested>> = Mutex::new(None);
+
+/// What a run needs in the emulated Linux.
+struct Luggage {
+    image: Vec<u8>,
+    files: Files,
+}
+
+impl Luggage {
+    fn read(guest: &Guest<'_>) -> Result<Self> {
+        let image = std::fs::read(&guest.image)
+            .with_context(|| format!("cannot read {}", guest.image.display()))?;
+        Ok(Self {
+            image,
+            files: Files::read(&guest.spec.files)?,
+        })
+    }
+
+    /// The memory that a Linux has to have for it.
+    fn room(&self, spec: &RunSpec) -> u64 {
+        nested::memory(
+            command::memory(spec),
+            self.files.bytes() + self.image.len() as u64,
+        )
+    }
+
+    /// Brings it there, and tells `guest` where it is.
+    fn send(&self, linux: &mut Nested, guest: &mut Guest<'_>) -> Result<()> {
+        linux.put("/job/image", &self.image)?;
+        guest.image = "/job/image".into();
+        guest.files = self.files.send(linux)?;
+        Ok(())
+    }
+}
 
 fn in_nested(
     qemu: &Path,
@@ -238,24 +263,19 @@ fn in_nested(
     report: &mut RunReport,
 ) -> Result<()> {
     let spec = guest.spec;
-    let image = std::fs::read(&guest.image)
-        .with_context(|| format!("cannot read {}", guest.image.display()))?;
-    let files = files::Files::read(&spec.files)?;
-    let guest_bytes = command::memory(spec);
-    let file_bytes = files.bytes() + image.len() as u64;
+    let luggage = Luggage::read(&guest)?;
+    let room = luggage.room(spec);
     let mut shared = LINUX.lock().unwrap_or_else(PoisonError::into_inner);
     // Only one that ended its last job well is put back.
-    let usable = shared
-        .take()
-        .filter(|linux| linux.serves(guest_bytes, file_bytes));
-    let mut linux = match usable {
-        Some(linux) => linux,
-        None => Nested::boot(qemu, parts, guest_bytes, file_bytes)?,
+    let mut linux = if let Some(mut linux) = shared.take()
+        && linux.serves(room)
+    {
+        linux
+    } else {
+        Nested::boot(qemu, parts, room)?
     };
     linux.clean()?;
-    linux.put("/job/image", &image)?;
-    guest.image = "/job/image".into();
-    guest.files = files.send(&mut linux)?;
+    luggage.send(&mut linux, &mut guest)?;
     // The Linux is not part of the run.
     let started = Instant::now();
     let job = linux.start(&guest.arguments())?;
@@ -267,10 +287,9 @@ fn in_nested(
     if job.status().is_none() {
         bail!("the Linux in which uhyve ran has stopped");
     }
-    let complaint = linux.get("/tmp/complaint")?.unwrap_or_default();
-    let said = String::from_utf8_lossy(&complaint);
+    let said = linux.complaint()?;
     judge(end, spec, None, "uhyve", &said, console, report);
-    files.receive(&mut linux)?;
+    luggage.files.receive(&mut linux)?;
     *shared = Some(linux);
     Ok(())
 }

@@ -11,7 +11,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -41,10 +40,15 @@ const CPU: &str = "EPYC,-xsave";
 /// Nobody sits at this machine's console, and the host may be too loaded for its clock checks.
 const COMMAND_LINE: &str = "console=ttyS0 panic=-1 oops=panic loglevel=4 no_timer_check tsc=reliable nokaslr mitigations=off random.trust_cpu=on nowatchdog";
 
+/// The memory of a Linux with room for guests of `guest_bytes` and for `file_bytes` of files.
+pub(super) fn memory(guest_bytes: u64, file_bytes: u64) -> u64 {
+    guest_bytes + 2 * file_bytes + OWN_BYTES
+}
+
 /// A Linux that runs.
 #[derive(Debug)]
 pub(in crate::run) struct Nested {
-    qemu: Arc<Mutex<Child>>,
+    qemu: Qemu,
     control: BufReader<UnixStream>,
     console: UnixStream,
     memory: u64,
@@ -54,19 +58,13 @@ pub(in crate::run) struct Nested {
 }
 
 impl Nested {
-    /// Boots a Linux that has room for guests of `guest_bytes` and for `file_bytes` of files.
-    pub(super) fn boot(
-        qemu: &Path,
-        parts: &Parts,
-        guest_bytes: u64,
-        file_bytes: u64,
-    ) -> Result<Self> {
+    /// Boots a Linux with so many bytes of [`memory`].
+    pub(super) fn boot(qemu: &Path, parts: &Parts, memory: u64) -> Result<Self> {
         let directory = RunDirectory::new()?;
         let at = |name: &str| directory.path.join(name);
         let mut archive =
             fs::File::create(at("initramfs")).context("cannot write the initramfs")?;
         initramfs::write(parts, &mut archive).context("cannot write the initramfs")?;
-        let memory = guest_bytes + 2 * file_bytes + OWN_BYTES;
         let mut command = Command::new(qemu);
         command
             .args([
@@ -114,17 +112,17 @@ impl Nested {
             ..Start::default()
         };
         arrange(&mut command, start_apart);
-        let qemu = Arc::new(Mutex::new(start(command)?));
-        let connect = |name: &str| connect(&qemu, &at(name));
-        let console = connect("console")?;
-        let control = connect("control")?;
+        let mut qemu = Qemu::start(command)?;
+        let console = qemu.connect(&at("console"))?;
+        let control = qemu.connect(&at("control"))?;
+        let gdb = qemu.connect(&at("gdb"))?;
         control.set_read_timeout(Some(PATIENCE))?;
         let mut nested = Self {
-            qemu: qemu.clone(),
+            qemu,
             control: BufReader::new(control),
             console,
             memory,
-            gdb: connect("gdb")?,
+            gdb,
             jobs: 0,
         };
         let hello = nested.line();
@@ -140,13 +138,9 @@ impl Nested {
         Ok(nested)
     }
 
-    /// Whether it has room for such guests, and still runs.
-    pub(super) fn serves(&self, guest_bytes: u64, file_bytes: u64) -> bool {
-        let runs = self
-            .qemu
-            .lock()
-            .is_ok_and(|mut qemu| matches!(qemu.try_wait(), Ok(None)));
-        runs && guest_bytes + 2 * file_bytes + OWN_BYTES <= self.memory
+    /// Whether it has so much [`memory`], and still runs.
+    pub(super) fn serves(&mut self, memory: u64) -> bool {
+        memory <= self.memory && matches!(self.qemu.0.try_wait(), Ok(None))
     }
 
     fn line(&mut self) -> Result<String> {
@@ -209,6 +203,12 @@ impl Nested {
         Ok(Some(contents))
     }
 
+    /// What uhyve has written to standard error so far.
+    pub(in crate::run) fn complaint(&mut self) -> Result<String> {
+        let complaint = self.get("/tmp/complaint")?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&complaint).trim().to_owned())
+    }
+
     /// Reads a folder as a tar archive.
     pub(super) fn pack(&mut self, path: &str) -> Result<Vec<u8>> {
         self.ask(&format!("pack {path}"), &[])?;
@@ -255,52 +255,54 @@ impl Nested {
     }
 }
 
-impl Drop for Nested {
-    fn drop(&mut self) {
-        if let Ok(mut qemu) = self.qemu.lock() {
-            // Both fail only if it has ended already.
-            let _ = qemu.kill();
-            let _ = qemu.wait();
+/// The emulator. It does not outlive this value.
+#[derive(Debug)]
+struct Qemu(Child);
+
+impl Qemu {
+    /// Starts it from a thread that lives as long as the tool: the machine ends when the thread
+    /// that started it does, and it is to outlive the run that needed it first.
+    fn start(mut command: Command) -> Result<Self> {
+        let (sender, receiver) = sync_channel(1);
+        std::thread::spawn(move || {
+            // Nobody listens any more only if the tool is ending.
+            let _ = sender.send(command.spawn());
+            loop {
+                std::thread::park();
+            }
+        });
+        let child = receiver.recv().context("QEMU cannot be started")?;
+        child.context("QEMU cannot be started").map(Self)
+    }
+
+    /// Connects to a socket that it makes in its first moments.
+    fn connect(&mut self, path: &Path) -> Result<UnixStream> {
+        let begin = Instant::now();
+        loop {
+            if let Ok(stream) = UnixStream::connect(path) {
+                return Ok(stream);
+            }
+            if let Some(status) = self.0.try_wait()? {
+                let mut said = String::new();
+                if let Some(mut stderr) = self.0.stderr.take() {
+                    // Half a message is better than none.
+                    let _ = stderr.read_to_string(&mut said);
+                }
+                let said = said.trim().lines().last().unwrap_or_default().to_owned();
+                bail!("QEMU cannot make the machine for uhyve ({status}): {said}");
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("QEMU does not start");
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-/// Starts QEMU from a thread that lives as long as the tool: the machine ends when the thread that
-/// started it does, and it is to outlive the run that needed it first.
-fn start(mut command: Command) -> Result<Child> {
-    let (sender, receiver) = sync_channel(1);
-    std::thread::spawn(move || {
-        // Nobody listens any more only if the tool is ending.
-        let _ = sender.send(command.spawn());
-        loop {
-            std::thread::park();
-        }
-    });
-    let child = receiver.recv().context("QEMU cannot be started")?;
-    child.context("QEMU cannot be started")
-}
-
-/// Connects to a socket that QEMU makes in its first moments.
-fn connect(qemu: &Mutex<Child>, path: &Path) -> Result<UnixStream> {
-    let begin = Instant::now();
-    loop {
-        if let Ok(stream) = UnixStream::connect(path) {
-            return Ok(stream);
-        }
-        let mut qemu = qemu.lock().map_err(|_| anyhow::anyhow!("QEMU is lost"))?;
-        if let Some(status) = qemu.try_wait()? {
-            let mut said = String::new();
-            if let Some(mut stderr) = qemu.stderr.take() {
-                // Half a message is better than none.
-                let _ = stderr.read_to_string(&mut said);
-            }
-            let said = said.trim().lines().last().unwrap_or_default().to_owned();
-            bail!("QEMU cannot make the machine for uhyve ({status}): {said}");
-        }
-        if begin.elapsed() > PATIENCE {
-            bail!("QEMU does not start");
-        }
-        drop(qemu);
-        std::thread::sleep(Duration::from_millis(10));
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
