@@ -105,6 +105,9 @@ pub struct RunOptions {
     /// Under uhyve, put the guest's memory at 4 GiB instead of at a random address
     #[arg(long)]
     pub fixed_address: bool,
+    /// Fill freed frames with a pattern, and end the run if a frame is used or freed after that; slow
+    #[arg(long)]
+    pub debug_frames: bool,
     /// Let the application see a file or folder of this host; what it writes there is on the host.
     /// Files named in its arguments it sees anyway, to read
     #[arg(long = "file", value_name = "HOST:GUEST")]
@@ -133,6 +136,7 @@ impl RunOptions {
             thp,
             numa: self.numa,
             fixed_address: self.fixed_address,
+            debug_frames: self.debug_frames,
             timeout: self.timeout,
             files: self.files.clone(),
             env: self.env.clone(),

@@ -164,6 +164,8 @@ pub struct RunSpec {
     pub numa: Numa,
     /// Whether uhyve puts the guest's memory at a fixed address, and not at a random one.
     pub fixed_address: bool,
+    /// Whether the kernel fills freed frames with a pattern, and looks for misuse of them.
+    pub debug_frames: bool,
     /// The run is ended after this time.
     pub timeout: Option<Duration>,
     /// Files and folders of the host that the application sees.
@@ -194,6 +196,7 @@ impl Default for RunSpec {
             thp: Thp::Always,
             numa: Numa::Local,
             fixed_address: false,
+            debug_frames: false,
             timeout: None,
             files: Vec::new(),
             env: Vec::new(),

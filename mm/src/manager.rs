@@ -67,7 +67,10 @@ impl<M: Machine> MemoryManager<M> {
             return Err(InitError::TooLittleMemory { bytes });
         }
         let cpus = machine.cpu_count();
-        let frames = FrameAllocator::new(ram, &topology, cpus)?;
+        let mut frames = FrameAllocator::new(ram, &topology, cpus)?;
+        if let Some(memory) = config.debug_frames {
+            frames = frames.with_debug(Some(memory));
+        }
         let stats = Stats::new(cpus, topology.node_count());
         Ok(Self {
             machine,

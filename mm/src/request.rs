@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use crate::frame::FrameMemory;
 use crate::ids::{FrameId, NodeId, PAGE_BYTES, PageSize, VirtRange};
 use crate::numa;
 use crate::thp::{HugeAdvice, ThpMode};
@@ -75,6 +76,9 @@ pub struct Config {
     /// The addresses that mappings get. Both ends are multiples of [`ARENA_ALIGN_BYTES`]; it is at
     /// least 1 GiB per processor and as much again.
     pub arena: VirtRange,
+    /// The debug mode of the frame allocator, with access to the memory behind frames: see
+    /// [`FrameAllocator::with_debug`](crate::frame::FrameAllocator::with_debug).
+    pub debug_frames: Option<&'static dyn FrameMemory>,
     /// The page-table page of the highest level. The entries that cover the arena are empty and
     /// belong to the memory manager from now on; it touches no others.
     pub root: FrameId,

@@ -99,6 +99,19 @@ fn memory_is_found_whole_from_the_smallest_machine_to_beyond_the_hole() {
 }
 
 #[test]
+fn no_frame_is_used_after_it_was_freed() {
+    let watched = |app: &str, mebibytes| {
+        Boot::app(app)
+            .mebibytes(mebibytes)
+            .with(|spec| spec.debug_frames = true)
+    };
+    let run = watched("threads", 1024).cpus(4).nodes(2).run().ok();
+    run.says("ok all 14 checks");
+    let churn = watched("faults", 512).args(["churn", "20", "8"]).run().ok();
+    churn.says("ok churned");
+}
+
+#[test]
 fn a_machine_that_is_too_small_is_refused_with_a_sentence() {
     Boot::app("hello")
         .mebibytes(16)

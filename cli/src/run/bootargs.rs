@@ -15,6 +15,9 @@ pub(super) fn command_line(spec: &RunSpec, more: &[String]) -> String {
 /// What the kernel is told about the run, whatever the machine is.
 pub(super) fn kernel_words(spec: &RunSpec) -> Vec<String> {
     let mut words = vec![format!("thp={}", spec.thp), "report".to_owned()];
+    if spec.debug_frames {
+        words.push("debug-frames".to_owned());
+    }
     words.extend(spec.env.iter().map(|variable| format!("env={variable}")));
     words
 }
@@ -42,6 +45,16 @@ mod tests {
                 .replace("'thp=never'", &shell_words::quote("thp=never"))
                 .replace("'env=A=1'", &shell_words::quote("env=A=1"))
         );
+    }
+
+    #[test]
+    fn freed_frames_are_looked_at_if_asked_for() {
+        let spec = RunSpec {
+            debug_frames: true,
+            ..RunSpec::default()
+        };
+        assert!(kernel_words(&spec).contains(&"debug-frames".to_owned()));
+        assert!(!kernel_words(&RunSpec::default()).contains(&"debug-frames".to_owned()));
     }
 
     #[test]

@@ -109,6 +109,9 @@ fn notes(spec: &RunSpec, available: usize, thp_setting: Option<&str>) -> Vec<Str
     if spec.mem_bytes.is_some() {
         notes.push("--mem has no meaning on linux".to_owned());
     }
+    if spec.debug_frames {
+        notes.push("--debug-frames has no meaning on linux".to_owned());
+    }
     for (option, given) in [("--cpu", &spec.cpu_model), ("--machine", &spec.machine)] {
         if given.is_some() {
             notes.push(format!(

@@ -1,160 +1,45 @@
 //! A block of 512 frames: its map and its entry.
 //!
-//! The map has a bit per frame, set while the frame is out of the map (allocated, in a processor's
-//! cache, or no RAM at all). The entry counts the frames that may still be taken.
+//! The map has a bit per frame that says whether the frame is in the map or out of it (allocated, in
+//! a processor's cache, or no RAM at all); the entry's *phase* says which value means which. The
+//! entry counts the frames that may still be taken.
 //!
-//! Taking is in two steps: first the count goes down, which gives the *right* to that many frames,
-//! then bits are set. Giving back is the reverse: first bits are cleared, then the count goes up.
-//! So at every moment
+//! **Rights.** Taking is in two steps: first the count goes down, which gives the *right* to that
+//! many frames, then bits are changed. Giving back is the reverse: first bits are changed, then the
+//! count goes up. So at every moment
 //!
 //! ```text
-//! clear bits = count + rights not yet used + frames not yet counted
+//! free bits = count + rights not yet used + frames not yet counted
 //! ```
 //!
-//! Whoever holds a right therefore always finds a clear bit, without waiting for anybody; and a
-//! count of 512 means that nobody is between the two steps, so one compare-exchange from 512 to 0
-//! takes the whole block.
-
-use core::fmt;
+//! Whoever holds a right therefore always finds a free bit, without waiting for anybody; and a count
+//! of 512 means that nobody is between the two steps. So a whole block is taken by one
+//! compare-exchange of the entry, which turns the phase over instead of writing 512 bits. The phase
+//! is constant as long as anybody holds a frame of the block, or the right to one.
+//!
+//! **The bound.** The entry also says how long a run of free frames can be. Taking leaves it alone.
+//! Who gives frames back looks, after changing the bits, how long a run they are part of now, and
+//! raises the bound after counting them. It is lowered by who has searched the whole map, with a
+//! compare-exchange that fails if frames were counted since the search began; who counts later finds
+//! the low bound and raises it. So the bound is too low only while somebody is on his way to raise it.
 
 use super::FrameKind;
 use super::cpu::{Cpu, Event};
-use super::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::ids::{CpuId, FRAMES_PER_BLOCK, Order};
+use super::entry::{Change, Entry};
+use super::sync::{AtomicU64, Ordering};
+use crate::ids::{FRAMES_PER_BLOCK, Order};
 
 const WORDS: usize = FRAMES_PER_BLOCK / 64;
-
-/// What a block's entry says: the free frames, the processor that has reserved it, the kind.
-///
-/// Bits 0–9: frames that may be taken, 0 to 512. Bits 10–18: the owner's number plus one, or 0.
-/// Bit 19: the block holds unmovable frames. A block without a frame to take has no owner.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry(u32);
-
-/// How a block that nobody has reserved can serve. Blocks of a class are found by [`Hints`].
-///
-/// [`Hints`]: super::hints::Hints
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Class {
-    /// Broken, with room, and all its allocated frames are movable.
-    Movable,
-    /// Broken, with room, and some of its allocated frames may be unmovable.
-    Unmovable,
-    /// All its frames are free.
-    Whole,
-}
-
-impl Class {
-    /// All classes.
-    pub(super) const ALL: [Self; 3] = [Self::Movable, Self::Unmovable, Self::Whole];
-}
-
-impl From<FrameKind> for Class {
-    fn from(kind: FrameKind) -> Self {
-        match kind {
-            FrameKind::Movable => Self::Movable,
-            FrameKind::Unmovable => Self::Unmovable,
-        }
-    }
-}
-
-impl Entry {
-    const FREE: u32 = (1 << 10) - 1;
-    const OWNER_SHIFT: u32 = 10;
-    const OWNER: u32 = 0x1ff << Self::OWNER_SHIFT;
-    const UNMOVABLE: u32 = 1 << 19;
-
-    /// An entry with `free` frames, of no owner.
-    pub(super) const fn new(free: usize) -> Self {
-        Self(free as u32)
-    }
-
-    /// The frames that may be taken.
-    pub(super) const fn free(self) -> usize {
-        (self.0 & Self::FREE) as usize
-    }
-
-    /// The processor that has reserved the block.
-    pub(super) fn owner(self) -> Option<CpuId> {
-        let owner = (self.0 & Self::OWNER) >> Self::OWNER_SHIFT;
-        owner.checked_sub(1).map(|cpu| CpuId::new(cpu as u16))
-    }
-
-    /// The kind of frames that the block is used for.
-    pub(super) const fn kind(self) -> FrameKind {
-        if self.0 & Self::UNMOVABLE == 0 {
-            FrameKind::Movable
-        } else {
-            FrameKind::Unmovable
-        }
-    }
-
-    /// The class under which the block can be found, unless it is full or reserved.
-    pub(super) fn class(self) -> Option<Class> {
-        match (self.owner(), self.free()) {
-            (Some(_), _) | (None, 0) => None,
-            (None, FRAMES_PER_BLOCK) => Some(Class::Whole),
-            (None, _) => Some(self.kind().into()),
-        }
-    }
-
-    /// The entry after `frames` were taken for `kind`. Unmovable frames mark the block, and the
-    /// mark stays until the block has been whole.
-    pub(super) fn take(self, frames: usize, kind: FrameKind) -> Self {
-        let free = self.free() - frames;
-        let was_whole = self.free() == FRAMES_PER_BLOCK;
-        let kind = match (kind, self.kind()) {
-            (FrameKind::Movable, FrameKind::Unmovable) if !was_whole => Self::UNMOVABLE,
-            (FrameKind::Movable, _) => 0,
-            (FrameKind::Unmovable, _) => Self::UNMOVABLE,
-        };
-        let owner = if free == 0 { 0 } else { self.0 & Self::OWNER };
-        Self(free as u32 | owner | kind)
-    }
-
-    /// The entry with another owner.
-    pub(super) fn with_owner(self, owner: Option<CpuId>) -> Self {
-        let owner = match owner {
-            Some(cpu) if self.free() > 0 => (u32::from(cpu.get()) + 1) << Self::OWNER_SHIFT,
-            _ => 0,
-        };
-        Self(self.0 & !Self::OWNER | owner)
-    }
-}
-
-impl fmt::Debug for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
-            .field("free", &self.free())
-            .field("owner", &self.owner())
-            .field("kind", &self.kind())
-            .finish()
-    }
-}
-
-/// The old and the new entry of a change.
-#[derive(Clone, Copy)]
-#[must_use]
-pub(super) struct Change {
-    /// Before.
-    pub(super) old: Entry,
-    /// After.
-    pub(super) new: Entry,
-}
 
 /// A block of frames. Two neighbours share no pair of cache lines, since each may be reserved by
 /// another processor; the map and the entry are one pair, which the prefetcher fetches together.
 #[repr(C, align(128))]
 pub(super) struct Block {
     map: [AtomicU64; WORDS],
-    entry: AtomicU32,
-    /// Which of the set bits are frames in a processor's cache, to detect that a frame is freed
-    /// twice before it has left the cache.
-    #[cfg(debug_assertions)]
-    cached: [core::sync::atomic::AtomicU64; WORDS],
+    entry: AtomicU64,
 }
 
-#[cfg(not(any(debug_assertions, feature = "shuttle")))]
+#[cfg(not(feature = "shuttle"))]
 const _: () = assert!(size_of::<Block>() == 128);
 const _: () = assert!(align_of::<Block>() == 128);
 
@@ -163,14 +48,50 @@ const fn word_mask(first: usize, frames: usize) -> u64 {
     (u64::MAX >> (64 - frames)) << first
 }
 
-/// The bits at which an aligned run of `2^order` clear bits of `word` starts, for orders up to 6.
-fn runs_in_word(word: u64, order: u32) -> u64 {
-    let mut starts = !word;
-    for step in 0..order {
-        starts &= starts >> (1 << step);
+/// By order, up to 6: a bit at every multiple of `2^order`.
+const MULTIPLES: [u64; 7] = {
+    let mut multiples = [u64::MAX; 7];
+    let mut order = 1;
+    while order < 7 {
+        multiples[order] = u64::MAX / (u64::MAX >> (64 - (1u32 << order)));
+        order += 1;
     }
-    // A bit at every multiple of 2^order.
-    starts & (u64::MAX / (u64::MAX >> (64 - (1 << order))))
+    multiples
+};
+
+/// The bits at which an aligned run of `2^order` set bits of `free` starts, for orders up to 6.
+const fn runs_in_word(free: u64, order: u8) -> u64 {
+    let mut starts = free;
+    let mut step = 0;
+    while step < order {
+        starts &= starts >> (1 << step);
+        step += 1;
+    }
+    starts & MULTIPLES[order as usize]
+}
+
+/// The order of the longest aligned run of set bits of `free`, which has some but not all: 0 to 5. It
+/// has no branches, since nobody could guess them.
+const fn longest_in_word(free: u64) -> u8 {
+    let mut runs = free;
+    let mut longest = 0;
+    let mut order = 1;
+    while order < 6 {
+        runs &= runs >> (1 << (order - 1));
+        longest += (runs & MULTIPLES[order] != 0) as u8;
+        order += 1;
+    }
+    longest
+}
+
+/// The positions of the set bits, lowest first.
+pub(super) fn bits(word: u64) -> impl Iterator<Item = usize> {
+    let mut left = word;
+    core::iter::from_fn(move || {
+        let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+        left &= left - 1;
+        Some(bit)
+    })
 }
 
 impl Block {
@@ -178,9 +99,7 @@ impl Block {
     pub(super) const fn absent() -> Self {
         Self {
             map: [const { AtomicU64::new(u64::MAX) }; WORDS],
-            entry: AtomicU32::new(Entry::new(0).0),
-            #[cfg(debug_assertions)]
-            cached: [const { core::sync::atomic::AtomicU64::new(0) }; WORDS],
+            entry: AtomicU64::new(Entry::new(0).word()),
         }
     }
 
@@ -189,19 +108,36 @@ impl Block {
         for frame in first..first + frames {
             *self.map[frame / 64].get_mut() &= !(1 << (frame % 64));
         }
-        *self.entry.get_mut() += frames as u32;
+        *self.entry.get_mut() += frames as u64;
     }
 
-    /// The clear bits of the map.
+    /// The frames of one word that are in the map, as set bits.
+    fn free_in(&self, word: usize, entry: Entry) -> u64 {
+        !(self.map[word].load(Ordering::SeqCst) ^ entry.free_word())
+    }
+
+    /// The frames that are in the map.
     #[cfg(test)]
-    pub(super) fn clear_bits(&self) -> usize {
-        let zeros = |word: &AtomicU64| word.load(Ordering::Relaxed).count_zeros() as usize;
-        self.map.iter().map(zeros).sum()
+    pub(super) fn free_bits(&self) -> usize {
+        let entry = self.entry();
+        let ones = |word| self.free_in(word, entry).count_ones() as usize;
+        (0..WORDS).map(ones).sum()
+    }
+
+    /// Takes the frames in `mask` out of one word of the map, those that are still in it. Returns
+    /// which those were.
+    fn take_out(&self, word: usize, mask: u64, entry: Entry) -> u64 {
+        let old = if entry.free_word() == 0 {
+            self.map[word].fetch_or(mask, Ordering::SeqCst)
+        } else {
+            self.map[word].fetch_and(!mask, Ordering::SeqCst)
+        };
+        !(old ^ entry.free_word()) & mask
     }
 
     /// The entry as it is now.
     pub(super) fn entry(&self) -> Entry {
-        Entry(self.entry.load(Ordering::SeqCst))
+        Entry::from_word(self.entry.load(Ordering::SeqCst))
     }
 
     /// Changes the entry to what `change` makes of it, unless that is nothing. Compare-exchanges
@@ -214,58 +150,45 @@ impl Block {
         let mut old = self.entry();
         loop {
             let new = change(old)?;
-            match self
+            let (was, wanted) = (old.word(), new.word());
+            let swap = self
                 .entry
-                .compare_exchange(old.0, new.0, Ordering::SeqCst, Ordering::SeqCst)
-            {
+                .compare_exchange(was, wanted, Ordering::SeqCst, Ordering::SeqCst);
+            match swap {
                 Ok(_) => return Some(Change { old, new }),
                 Err(now) => {
-                    me.count(Event::Contended);
-                    old = Entry(now);
+                    me.count(Event::EntryContended);
+                    old = Entry::from_word(now);
                 }
             }
         }
     }
 
-    /// Adds frames whose bits were cleared to the count.
-    pub(super) fn give_back(&self, frames: usize) -> Change {
-        let old = Entry(self.entry.fetch_add(frames as u32, Ordering::SeqCst));
-        assert!(
-            old.free() + frames <= FRAMES_PER_BLOCK,
-            "frames were freed twice"
-        );
-        Change {
-            old,
-            new: Entry(old.0 + frames as u32),
-        }
-    }
-
     /// Takes `frames` single frames, for which the caller holds the right, lowest first as far as
-    /// nobody interferes, and passes their positions on.
-    pub(super) fn take_frames(&self, me: &Cpu, frames: usize, mut taken: impl FnMut(usize)) {
+    /// nobody interferes, and passes their positions on. `entry` is the block's, at any time since.
+    pub(super) fn take_frames(
+        &self,
+        me: &Cpu,
+        entry: Entry,
+        frames: usize,
+        mut taken: impl FnMut(usize),
+    ) {
         let mut missing = frames;
         loop {
-            for (index, word) in self.map.iter().enumerate() {
-                let mut clear = !word.load(Ordering::Relaxed);
+            for word in 0..WORDS {
                 let mut wanted = 0u64;
-                while clear != 0 && (wanted.count_ones() as usize) < missing {
-                    let lowest = clear & clear.wrapping_neg();
-                    wanted |= lowest;
-                    clear ^= lowest;
-                }
+                let free = bits(self.free_in(word, entry));
+                free.take(missing).for_each(|bit| wanted |= 1 << bit);
                 if wanted == 0 {
                     continue;
                 }
-                // Bits that another processor has set meanwhile stay its own.
-                let mut got = wanted & !word.fetch_or(wanted, Ordering::AcqRel);
+                // Those that another processor has taken meanwhile stay its own.
+                let got = self.take_out(word, wanted, entry);
                 if got != wanted {
-                    me.count(Event::Contended);
+                    me.count(Event::MapContended);
                 }
                 missing -= got.count_ones() as usize;
-                while got != 0 {
-                    taken(index * 64 + got.trailing_zeros() as usize);
-                    got &= got - 1;
-                }
+                bits(got).for_each(|bit| taken(word * 64 + bit));
                 if missing == 0 {
                     return;
                 }
@@ -273,45 +196,65 @@ impl Block {
         }
     }
 
-    /// Whether the map has an aligned run of `2^order` clear bits, for orders up to 8.
-    pub(super) fn has_run(&self, order: Order) -> bool {
-        let order = u32::from(order.get());
-        let words = |words: &[AtomicU64]| words.iter().all(|w| w.load(Ordering::Relaxed) == 0);
-        match order {
-            0..=6 => self
-                .map
-                .iter()
-                .any(|word| runs_in_word(word.load(Ordering::Relaxed), order) != 0),
-            _ => self.map.chunks(1 << (order - 6)).any(words),
+    /// Whether the map has an aligned run of `2^order` free frames, for orders up to 8.
+    pub(super) fn has_run(&self, entry: Entry, order: u8) -> bool {
+        if order <= 6 {
+            let has = |word| runs_in_word(self.free_in(word, entry), order) != 0;
+            return (0..WORDS).any(has);
         }
+        let all_free = |run: &[AtomicU64]| {
+            run.iter()
+                .all(|word| word.load(Ordering::SeqCst) == entry.free_word())
+        };
+        self.map.chunks(1 << (order - 6)).any(all_free)
+    }
+
+    /// Lowers the bound to what the map has, unless frames were given back meanwhile.
+    pub(super) fn lower_bound(&self, me: &Cpu) -> Option<Change> {
+        let mut first = None;
+        self.update(me, |entry| {
+            // A second look would have to search anew.
+            if entry.free() == 0 || entry.is_whole() || first.replace(entry).is_some() {
+                return None;
+            }
+            let highest = (0..=entry.bound())
+                .rev()
+                .find(|&order| self.has_run(entry, order));
+            let bound = highest.unwrap_or(0);
+            (bound < entry.bound()).then(|| entry.with_bound(bound))
+        })
     }
 
     /// Takes an aligned run of `2^order` frames, orders up to 8, for which the caller holds the
-    /// right, and returns the position of the first. There may be none although the count was
-    /// high enough; then the caller must give the right back.
-    pub(super) fn take_run(&self, me: &Cpu, order: Order) -> Option<usize> {
+    /// right, and returns the position of the first. There may be none although the count was high
+    /// enough; then the caller counts the right back, and raises the bound to `order`: the search may
+    /// have hidden a run for a moment.
+    pub(super) fn take_run(&self, me: &Cpu, entry: Entry, order: Order) -> Option<usize> {
         let frames = order.frames();
         if frames > 64 {
             let per_run = frames / 64;
             return (0..WORDS / per_run)
                 .map(|run| run * per_run)
-                .find(|&first| self.take_words(me, first, per_run))
+                .find(|&first| self.take_words(me, entry, first, per_run))
                 .map(|first| first * 64);
         }
-        for (index, word) in self.map.iter().enumerate() {
-            let mut old = word.load(Ordering::Relaxed);
+        for word in 0..WORDS {
+            let mut free = self.free_in(word, entry);
             loop {
-                let starts = runs_in_word(old, u32::from(order.get()));
+                let starts = runs_in_word(free, order.get());
                 if starts == 0 {
                     break;
                 }
                 let first = starts.trailing_zeros() as usize;
-                let new = old | word_mask(first, frames);
-                match word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed) {
-                    Ok(_) => return Some(index * 64 + first),
+                let raw = |free: u64| !(free ^ entry.free_word());
+                let (old, new) = (raw(free), raw(free & !word_mask(first, frames)));
+                let swap =
+                    self.map[word].compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
+                match swap {
+                    Ok(_) => return Some(word * 64 + first),
                     Err(now) => {
-                        me.count(Event::Contended);
-                        old = now;
+                        me.count(Event::MapContended);
+                        free = raw(now);
                     }
                 }
             }
@@ -320,17 +263,18 @@ impl Block {
     }
 
     /// Takes all frames of some words, or none.
-    fn take_words(&self, me: &Cpu, first: usize, words: usize) -> bool {
+    fn take_words(&self, me: &Cpu, entry: Entry, first: usize, words: usize) -> bool {
+        let (free, taken) = (entry.free_word(), !entry.free_word());
         let words = &self.map[first..first + words];
-        if words.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+        if words.iter().any(|w| w.load(Ordering::SeqCst) != free) {
             return false;
         }
         for (index, word) in words.iter().enumerate() {
-            let claim = word.compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed);
+            let claim = word.compare_exchange(free, taken, Ordering::SeqCst, Ordering::SeqCst);
             if claim.is_err() {
-                me.count(Event::Contended);
+                me.count(Event::MapContended);
                 for word in &words[..index] {
-                    word.store(0, Ordering::Release);
+                    word.store(free, Ordering::SeqCst);
                 }
                 return false;
             }
@@ -338,64 +282,119 @@ impl Block {
         true
     }
 
-    /// Sets all bits of a block that the caller took as a whole.
-    pub(super) fn fill(&self) {
-        for word in &self.map {
-            word.store(u64::MAX, Ordering::Relaxed);
+    /// Gives the frames in `mask` of one word back, bits and count. Returns the change of the entry
+    /// and the order of the longest run of free frames that they may be part of now, to which the
+    /// caller raises the bound.
+    ///
+    /// The bits turn over in both phases. So the entry need not be read before it is counted up: a
+    /// line that another processor has written comes over once and not twice.
+    pub(super) fn give_back(&self, word: usize, mask: u64) -> (Change, u8) {
+        let old = self.map[word].fetch_xor(mask, Ordering::SeqCst);
+        let change = self.count_back(mask.count_ones() as usize);
+        let before = !(old ^ change.old.free_word());
+        assert!(before & mask == 0, "a frame was freed twice");
+        let order = match before | mask {
+            u64::MAX => self.order_of_words(word, change.old),
+            free => longest_in_word(free),
+        };
+        (change, order)
+    }
+
+    /// The order of the run of free words that `word` is part of.
+    fn order_of_words(&self, word: usize, entry: Entry) -> u8 {
+        let free = |words: usize| {
+            let first = word / words * words;
+            let mut run = self.map[first..first + words].iter();
+            run.all(|word| word.load(Ordering::SeqCst) == entry.free_word())
+        };
+        match (free(2), free(4)) {
+            (true, true) => 8,
+            (true, false) => 7,
+            _ => 6,
         }
     }
 
-    /// Clears the bits of frames in one word. The caller counts them with [`Block::give_back`].
-    pub(super) fn clear_word(&self, word: usize, mask: u64) {
-        let old = self.map[word].fetch_and(!mask, Ordering::AcqRel);
-        assert!(old & mask == mask, "a frame was freed twice");
+    /// The same for an aligned run of frames, orders up to 8.
+    pub(super) fn give_back_run(&self, first: usize, order: Order) -> (Change, u8) {
+        let (frames, word) = (order.frames(), first / 64);
+        if frames <= 64 {
+            return self.give_back(word, word_mask(first % 64, frames));
+        }
+        let mut old = [0; WORDS];
+        let words = word..word + frames / 64;
+        for (old, map) in old.iter_mut().zip(&self.map[words.clone()]) {
+            *old = map.fetch_xor(u64::MAX, Ordering::SeqCst);
+        }
+        let change = self.count_back(frames);
+        let none_free = old[..words.len()]
+            .iter()
+            .all(|old| *old == !change.old.free_word());
+        assert!(none_free, "frames were freed twice");
+        (change, self.order_of_words(word, change.old))
     }
 
-    /// Clears the bits of an aligned run of frames, orders up to 9.
-    pub(super) fn clear_run(&self, first: usize, order: Order) {
-        self.check_not_cached(first, order.frames());
-        if order.frames() < 64 {
-            self.clear_word(first / 64, word_mask(first % 64, order.frames()));
-            return;
-        }
-        let words = &self.map[first / 64..][..order.frames() / 64];
-        for word in words {
-            // The caller owns every frame of the word, so nobody else changes it.
-            assert!(
-                word.load(Ordering::Relaxed) == u64::MAX,
-                "frames were freed twice"
-            );
-            word.store(0, Ordering::Release);
-        }
-    }
-
-    /// Notes that a frame enters a processor's cache.
-    #[cfg(debug_assertions)]
-    pub(super) fn enter_cache(&self, frame: usize) {
-        let bit = 1 << (frame % 64);
-        let allocated = self.map[frame / 64].load(Ordering::Relaxed);
-        let cached = self.cached[frame / 64].fetch_or(bit, Ordering::Relaxed);
+    /// Adds frames whose bits were put back, or a right that was not used, to the count. The caller
+    /// raises the bound afterwards.
+    pub(super) fn count_back(&self, frames: usize) -> Change {
+        let counted = Entry::counted(frames);
+        let old = Entry::from_word(self.entry.fetch_add(counted, Ordering::SeqCst));
         assert!(
-            allocated & bit != 0 && cached & bit == 0,
-            "a frame was freed twice"
+            old.free() + frames <= FRAMES_PER_BLOCK,
+            "frames were freed twice"
         );
+        Change {
+            old,
+            new: Entry::from_word(old.word().wrapping_add(counted)),
+        }
     }
 
-    /// Notes that a frame leaves a processor's cache.
-    #[cfg(debug_assertions)]
-    pub(super) fn leave_cache(&self, frame: usize) {
-        self.cached[frame / 64].fetch_and(!(1 << (frame % 64)), Ordering::Relaxed);
+    /// Raises the bound to `order` if it is lower.
+    pub(super) fn raise_bound(&self, me: &Cpu, order: u8) -> Option<Change> {
+        self.update(me, |entry| {
+            (entry.bound() < order).then(|| entry.with_bound(order))
+        })
     }
 
-    #[cfg(debug_assertions)]
-    fn check_not_cached(&self, first: usize, frames: usize) {
-        let cached = |frame: usize| self.cached[frame / 64].load(Ordering::Relaxed) >> (frame % 64);
-        assert!(
-            (first..first + frames).all(|frame| cached(frame) & 1 == 0),
-            "a frame was freed twice"
-        );
+    /// Takes all frames of a whole block that nobody has reserved.
+    pub(super) fn take_whole(&self, me: &Cpu, kind: FrameKind) -> Option<Change> {
+        self.update(me, |entry| {
+            let available = entry.is_whole() && entry.owner().is_none();
+            available.then(|| entry.take_whole(kind))
+        })
     }
 
-    #[cfg(not(debug_assertions))]
-    fn check_not_cached(&self, _first: usize, _frames: usize) {}
+    /// Gives all frames of a block back that nobody has a part of.
+    pub(super) fn put_whole(&self, me: &Cpu) -> Change {
+        let change = self.update(me, |entry| {
+            (entry.free() == 0).then(|| entry.give_back_whole())
+        });
+        change.expect("a block was freed twice, or with a part that is free")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_run_of_a_word_is_found_without_a_search() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for round in 0..10_000 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            // Dense words have long runs.
+            let dense =
+                (0..round % 5).fold(random, |free, turn| free | random.rotate_left(7 + turn));
+            if dense == 0 || dense == u64::MAX {
+                continue;
+            }
+            let has = |&order: &u8| runs_in_word(dense, order) != 0;
+            let longest = (0..6).rev().find(has).unwrap();
+            assert_eq!(longest_in_word(dense), longest, "{dense:#x}");
+        }
+        assert_eq!(longest_in_word(u64::MAX << 32), 5);
+        assert_eq!(longest_in_word(u64::MAX << 33), 4);
+        assert_eq!(longest_in_word(0b0110), 0);
+    }
 }

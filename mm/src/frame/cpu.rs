@@ -1,10 +1,11 @@
 //! What a processor keeps for itself: its cache of frames, its reserved blocks, its counters.
 
-use core::sync::atomic::{AtomicU32, AtomicU64 as Counter, Ordering};
+use core::ops::Range;
 
 use super::FrameKind;
-use super::sync::AtomicU64;
-use crate::ids::{CpuId, FrameId, MAX_NODES, NodeId, Order};
+use super::lifo::Lifo;
+use super::sync::{AtomicU32, Counter, Ordering};
+use crate::ids::{CpuId, MAX_NODES, NodeId, Order};
 
 /// Frames that move between a processor's cache and the maps at a time.
 pub(super) const BATCH: usize = 32;
@@ -14,117 +15,6 @@ const SINGLES: usize = 2 * BATCH;
 pub(super) const BLOCK_BATCH: usize = 4;
 /// Whole blocks that a processor keeps: 16 MiB.
 const BLOCKS: usize = 2 * BLOCK_BATCH;
-const EMPTY: u64 = u64::MAX;
-
-/// Frames freed last, to be allocated first.
-///
-/// Only the owner puts frames in, and only it moves `oldest` and `next`, so both are ordinary
-/// variables of its own. Taking a frame out is an exchange with "empty", which anybody may do: the
-/// owner when it allocates, and any other processor when memory is low. Nobody ever waits.
-pub(super) struct Lifo<const CAPACITY: usize> {
-    oldest: AtomicU32,
-    next: AtomicU32,
-    slots: [AtomicU64; CAPACITY],
-}
-
-impl<const CAPACITY: usize> Lifo<CAPACITY> {
-    const fn new() -> Self {
-        Self {
-            oldest: AtomicU32::new(0),
-            next: AtomicU32::new(0),
-            slots: [const { AtomicU64::new(EMPTY) }; CAPACITY],
-        }
-    }
-
-    fn slot(&self, position: u32) -> &AtomicU64 {
-        &self.slots[position as usize % CAPACITY]
-    }
-
-    fn take(slot: &AtomicU64) -> Option<FrameId> {
-        match slot.swap(EMPTY, Ordering::AcqRel) {
-            EMPTY => None,
-            frame => Some(FrameId::new(frame)),
-        }
-    }
-
-    /// Owner only: the frame put in last.
-    pub(super) fn pop(&self) -> Option<FrameId> {
-        let oldest = self.oldest.load(Ordering::Relaxed);
-        let mut next = self.next.load(Ordering::Relaxed);
-        let mut found = None;
-        while next != oldest && found.is_none() {
-            next = next.wrapping_sub(1);
-            found = Self::take(self.slot(next));
-        }
-        self.next.store(next, Ordering::Relaxed);
-        found
-    }
-
-    /// Owner only: puts a frame in, unless there is no room.
-    pub(super) fn push(&self, frame: FrameId) -> bool {
-        let oldest = self.oldest.load(Ordering::Relaxed);
-        let next = self.next.load(Ordering::Relaxed);
-        if next.wrapping_sub(oldest) as usize == CAPACITY {
-            return false;
-        }
-        self.slot(next).store(frame.get(), Ordering::Release);
-        self.next.store(next.wrapping_add(1), Ordering::Relaxed);
-        true
-    }
-
-    /// Owner only: takes out up to half of its capacity of the frames that were put in first.
-    pub(super) fn take_oldest(&self, mut taken: impl FnMut(FrameId)) {
-        let mut oldest = self.oldest.load(Ordering::Relaxed);
-        let next = self.next.load(Ordering::Relaxed);
-        for _ in 0..(next.wrapping_sub(oldest) as usize).min(CAPACITY / 2) {
-            if let Some(frame) = Self::take(self.slot(oldest)) {
-                taken(frame);
-            }
-            oldest = oldest.wrapping_add(1);
-        }
-        self.oldest.store(oldest, Ordering::Relaxed);
-    }
-
-    /// Anybody: takes frames out, as many as there are while they are asked for.
-    pub(super) fn drain(&self) -> impl Iterator<Item = FrameId> {
-        let used = self.next.load(Ordering::Relaxed) != self.oldest.load(Ordering::Relaxed);
-        let slots = if used { &self.slots[..] } else { &[] };
-        slots
-            .iter()
-            .filter(|slot| slot.load(Ordering::Relaxed) != EMPTY)
-            .filter_map(Self::take)
-    }
-
-    /// Anybody: the frames it holds.
-    pub(super) fn len(&self) -> usize {
-        let full = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) != EMPTY;
-        self.slots.iter().filter(full).count()
-    }
-}
-
-/// What a block is reserved for.
-#[derive(Clone, Copy)]
-pub(super) enum Use {
-    /// Movable single frames.
-    Movable,
-    /// Unmovable frames of all orders in a block.
-    Unmovable,
-    /// Movable runs of 2 to 256 frames.
-    Runs,
-}
-
-impl Use {
-    const COUNT: usize = 3;
-
-    /// The reservation that serves a request.
-    pub(super) fn of(order: Order, kind: FrameKind) -> Self {
-        match kind {
-            FrameKind::Unmovable => Self::Unmovable,
-            FrameKind::Movable if order == Order::BASE => Self::Movable,
-            FrameKind::Movable => Self::Runs,
-        }
-    }
-}
 
 /// The index of a reserved block in its node, or nothing.
 ///
@@ -146,6 +36,15 @@ impl Reservation {
     }
 }
 
+/// What a processor looks for nearby.
+#[derive(Clone, Copy)]
+pub(super) enum Nearby {
+    /// Room for small orders.
+    Room,
+    /// Whole blocks.
+    Whole,
+}
+
 /// Events that a processor counts, besides allocations and frees.
 #[derive(Clone, Copy)]
 pub(super) enum Event {
@@ -161,11 +60,17 @@ pub(super) enum Event {
     Stolen,
     /// A frame was taken out of a cache because memory was low.
     Drained,
-    /// An atomic operation failed, or got less than it wanted, because of another processor.
-    Contended,
+    /// A block's entry was changed by another processor in the middle of a change.
+    EntryContended,
+    /// Frames in a block's map were taken by another processor in the middle of a search.
+    MapContended,
+    /// A block changed its class again while the hints were brought up to date.
+    HintContended,
 }
 
-const EVENTS: usize = Event::Contended as usize + 1;
+const EVENTS: usize = Event::HintContended as usize + 1;
+/// Reservations on a node: one for each kind of frames.
+const KINDS: usize = 2;
 const ORDERS: usize = Order::GIANT.get() as usize + 1;
 
 /// The state of one processor. Others look into it only when memory is low.
@@ -180,7 +85,11 @@ pub(super) struct Cpu {
     blocks: Lifo<BLOCKS>,
     /// By node: where this processor starts to look for blocks, so that processors spread out.
     starts: [u32; MAX_NODES],
-    reservations: [[Reservation; Use::COUNT]; MAX_NODES],
+    /// The groups of 64 blocks of its own node that it looks at before all others, if there are
+    /// enough for everybody.
+    territory: Range<u32>,
+    rovers: [AtomicU32; 2],
+    reservations: [[Reservation; KINDS]; MAX_NODES],
     allocs: [Counter; ORDERS],
     frees: [Counter; ORDERS],
     events: [Counter; EVENTS],
@@ -202,15 +111,21 @@ fn frames(by_order: &[Counter; ORDERS]) -> u64 {
 
 impl Cpu {
     /// A processor with nothing in its hands.
-    pub(super) fn new(id: CpuId, home: NodeId, starts: [u32; MAX_NODES]) -> Self {
+    pub(super) fn new(
+        id: CpuId,
+        home: NodeId,
+        starts: [u32; MAX_NODES],
+        territory: Range<u32>,
+    ) -> Self {
         Self {
             id,
             home,
             lifos: [const { Lifo::new() }; 2],
             blocks: Lifo::new(),
             starts,
-            reservations: [const { [const { Reservation(AtomicU32::new(0)) }; Use::COUNT] };
-                MAX_NODES],
+            rovers: [const { AtomicU32::new(0) }; 2],
+            territory,
+            reservations: [const { [const { Reservation(AtomicU32::new(0)) }; KINDS] }; MAX_NODES],
             allocs: [const { Counter::new(0) }; ORDERS],
             frees: [const { Counter::new(0) }; ORDERS],
             events: [const { Counter::new(0) }; EVENTS],
@@ -237,9 +152,30 @@ impl Cpu {
         self.starts[node.index()] as usize
     }
 
-    /// The reservation on a node for a use.
-    pub(super) fn reservation(&self, node: NodeId, usage: Use) -> &Reservation {
-        &self.reservations[node.index()][usage as usize]
+    /// The first groups that it looks at for something, `count` of them at most, the one where it
+    /// was lucky last before the others.
+    pub(super) fn nearby(&self, what: Nearby, count: usize) -> impl Iterator<Item = usize> {
+        let Range { start, end } = self.territory;
+        let length = end - start;
+        let rover = self.rovers[what as usize].load(Ordering::Relaxed);
+        let groups = 0..length.min(count as u32);
+        groups.map(move |turn| (start + (rover + turn) % length) as usize)
+    }
+
+    /// Owner only: there is something in a group of its own node. `found`: it was looked for.
+    pub(super) fn note_group(&self, what: Nearby, group: usize, found: bool) {
+        if self.territory.contains(&(group as u32)) {
+            let rover = &self.rovers[what as usize];
+            let offset = group as u32 - self.territory.start;
+            if found || offset < rover.load(Ordering::Relaxed) {
+                rover.store(offset, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The reservation on a node for single frames of a kind, and for unmovable runs.
+    pub(super) fn reservation(&self, node: NodeId, kind: FrameKind) -> &Reservation {
+        &self.reservations[node.index()][kind as usize]
     }
 
     /// The reservations on a node.

@@ -3,28 +3,21 @@
 use alloc::boxed::Box;
 
 use super::FrameKind;
-use super::block::{Block, Change, Class, Entry};
-use super::cpu::{Cpu, Event, Use};
-use super::hints::{Hints, bits};
+use super::block::{Block, bits};
+use super::cpu::{Cpu, Event, Nearby};
+use super::entry::{Change, Class};
+use super::hints::{GROUP, Hints};
 use super::layout::{FrameRange, Span};
 use crate::ids::{FRAMES_PER_BLOCK, FrameId, NodeId, Order};
 
 /// The frames of one node.
 pub(super) struct Node {
-    id: NodeId,
+    pub(super) id: NodeId,
     spans: Box<[Span]>,
     blocks: Box<[Block]>,
-    hints: Hints,
+    pub(super) hints: Hints,
     /// Frames that are RAM.
     pub(super) total_frames: u64,
-}
-
-/// Broken blocks for `kind`, those of the other kind.
-fn broken(kind: FrameKind) -> (Class, Class) {
-    match kind {
-        FrameKind::Movable => (Class::Movable, Class::Unmovable),
-        FrameKind::Unmovable => (Class::Unmovable, Class::Movable),
-    }
 }
 
 impl Node {
@@ -53,15 +46,10 @@ impl Node {
             node.total_frames += range.end - range.first;
         }
         for block in 0..count {
-            node.follow(block);
+            let class = node.blocks[block].entry().class();
+            node.move_hints(block / GROUP, 1 << (block % GROUP), (None, class));
         }
         node
-    }
-
-    /// Which blocks have a class.
-    #[cfg(test)]
-    pub(super) fn hints(&self) -> &Hints {
-        &self.hints
     }
 
     /// The blocks' metadata.
@@ -76,134 +64,131 @@ impl Node {
         index.expect("the frame belongs to another node")
     }
 
-    fn frame(&self, block: usize, offset: usize) -> FrameId {
+    /// The first frame of a block.
+    fn first_frame(&self, block: usize) -> FrameId {
         let mut spans = self.spans.iter();
         let first = spans.find_map(|span| span.frame_of(block));
-        first
-            .expect("every index lies in one of the node's spans")
-            .add(offset)
+        first.expect("every index lies in one of the node's spans")
     }
 
-    fn follow(&self, block: usize) {
-        self.follow_all(block / 64, 1 << (block % 64));
+    fn move_hints(&self, group: usize, mask: u64, classes: (Option<Class>, Option<Class>)) -> u64 {
+        let class = |block: usize| self.blocks[block].entry().class();
+        self.hints.moved(group, mask, classes, class)
     }
 
-    /// The same for several blocks of one group of 64.
-    fn follow_all(&self, group: usize, mask: u64) {
-        self.hints
-            .follow(group, mask, |block| self.blocks[block].entry().class());
-    }
-
-    fn changed(&self, block: usize, change: Change) -> Entry {
-        if change.old.class() != change.new.class() {
-            self.follow(block);
+    /// Brings the hints up to date after blocks of one group went from one class to another.
+    fn moved(&self, me: &Cpu, group: usize, mask: u64, classes: (Option<Class>, Option<Class>)) {
+        for _ in 0..self.move_hints(group, mask, classes) {
+            me.count(Event::HintContended);
         }
-        change.new
+        if me.home == self.id && classes.1.is_some() {
+            me.note_group(Nearby::Room, group, false);
+            if classes.1 == Some(Class::WHOLE) {
+                me.note_group(Nearby::Whole, group, false);
+            }
+        }
     }
 
-    /// Takes up to `want` single frames from one block and passes them on, lowest first. Returns
-    /// whether there were any.
+    fn changed(&self, me: &Cpu, block: usize, change: Change) {
+        let classes = (change.old.class(), change.new.class());
+        if classes.0 != classes.1 {
+            self.moved(me, block / GROUP, 1 << (block % GROUP), classes);
+        }
+    }
+
+    fn lower_bound(&self, me: &Cpu, block: usize) {
+        if let Some(change) = self.blocks[block].lower_bound(me) {
+            self.changed(me, block, change);
+        }
+    }
+
+    /// Takes up to `want` single frames from one block and passes them on, lowest first.
     pub(super) fn take_singles(
         &self,
         me: &Cpu,
         kind: FrameKind,
         want: usize,
         mut taken: impl FnMut(FrameId),
-    ) -> bool {
-        let reservation = me.reservation(self.id, Use::of(Order::BASE, kind));
-        let (own, other) = broken(kind);
-        let fresh = [own, Class::Whole, other]
-            .into_iter()
-            .flat_map(|class| self.hints.candidates(class, me.start(self.id)))
-            .map(|block| (block, None));
-        let reserved = reservation.get().map(|block| (block, Some(me.id)));
-        for (index, owner) in reserved.into_iter().chain(fresh) {
+    ) {
+        let reservation = me.reservation(self.id, kind);
+        let mut take = |index: usize, owner| {
             let block = &self.blocks[index];
             let mut got = 0;
             let change = block.update(me, |entry| {
                 got = want.min(entry.free());
                 let usable = entry.owner() == owner && got > 0;
                 usable.then(|| entry.take(got, kind).with_owner(Some(me.id)))
-            });
-            let Some(change) = change else {
-                continue;
-            };
-            let entry = self.changed(index, change);
+            })?;
+            self.changed(me, index, change);
             if owner.is_none() {
                 me.count(Event::Reserved);
             }
-            reservation.set(entry.owner().map(|_| index));
-            let first = self.frame(index, 0);
-            block.take_frames(me, got, |offset| taken(first.add(offset)));
-            return true;
+            reservation.set(change.new.owner().map(|_| index));
+            let first = self.first_frame(index);
+            block.take_frames(me, change.new, got, |offset| taken(first.add(offset)));
+            Some(())
+        };
+        let reserved = reservation.get();
+        if reserved
+            .and_then(|block| take(block, Some(me.id)))
+            .is_none()
+        {
+            reservation.set(None);
+            self.search(me, Order::BASE, kind, |block| take(block, None));
         }
-        reservation.set(None);
-        false
     }
 
     /// Takes an aligned run of 2 to 256 frames.
     pub(super) fn take_run(&self, me: &Cpu, order: Order, kind: FrameKind) -> Option<FrameId> {
-        let reservation = me.reservation(self.id, Use::of(order, kind));
-        let start = me.start(self.id);
-        let (own, other) = broken(kind);
-        let in_broken = |block: usize| self.take_run_of(me, block, order, kind, false);
-        let in_whole = |block: usize| {
-            let frame = self.take_run_of(me, block, order, kind, true)?;
-            if let Some(old) = reservation.get().filter(|&old| old != block) {
-                self.release(me, old, me);
-            }
-            me.count(Event::Reserved);
-            reservation.set(Some(block));
-            Some(frame)
+        let mut take = |block| self.take_run_of(me, block, order, kind);
+        // Unmovable frames stay together; movable runs stay out of blocks used for single frames.
+        let reserved = match kind {
+            FrameKind::Unmovable => me.reservation(self.id, kind).get().and_then(&mut take),
+            FrameKind::Movable => None,
         };
-        let reserved = reservation.get().into_iter();
-        let broken = |class| self.hints.candidates(class, start);
-        // All broken blocks are searched before a whole one is broken, and before the one that was
-        // broken last. Where the search stops early, mixed orders use up every whole block in
-        // time; where it begins with the emptiest block, that one never gets whole again.
-        broken(own)
-            .chain(reserved)
-            .find_map(in_broken)
-            .or_else(|| broken(Class::Whole).find_map(in_whole))
-            .or_else(|| broken(other).find_map(in_broken))
+        reserved.or_else(|| self.search(me, order, kind, take))
     }
 
-    /// Takes a run from a block that nobody else has reserved, and reserves it if told so.
+    /// Takes a run from a block that nobody else has reserved. A whole block that is broken for
+    /// unmovable frames is reserved for more of them.
     fn take_run_of(
         &self,
         me: &Cpu,
         index: usize,
         order: Order,
         kind: FrameKind,
-        reserve: bool,
     ) -> Option<FrameId> {
         let block = &self.blocks[index];
         let frames = order.frames();
         // Look before taking the right: frames to which somebody holds a right that he cannot
         // use look allocated to everybody else.
-        if !block.has_run(order) {
+        if !block.has_run(block.entry(), order.get()) {
+            self.lower_bound(me, index);
             return None;
         }
+        let reserve = |whole: bool| (whole && kind == FrameKind::Unmovable).then_some(me.id);
         let change = block.update(me, |entry| {
             let available = entry.owner().is_none_or(|owner| owner == me.id);
             (available && entry.free() >= frames).then(|| {
-                let taken = entry.take(frames, kind);
-                if reserve {
-                    taken.with_owner(Some(me.id))
-                } else {
-                    taken
-                }
+                let owner = reserve(entry.is_whole()).or(entry.owner());
+                entry.take(frames, kind).with_owner(owner)
             })
         })?;
-        self.changed(index, change);
-        if let Some(offset) = block.take_run(me, order) {
-            return Some(self.frame(index, offset));
+        self.changed(me, index, change);
+        if change.old.owner().is_none() && change.new.owner().is_some() {
+            me.count(Event::Reserved);
+            let reservation = me.reservation(self.id, kind);
+            if let Some(old) = reservation.get() {
+                self.release(me, old, me);
+            }
+            reservation.set(Some(index));
         }
-        self.changed(index, block.give_back(frames));
-        if reserve {
-            self.release(me, index, me);
+        let found = block.take_run(me, change.new, order);
+        if found.is_none() {
+            self.came_back(me, index, block.count_back(frames), order.get());
         }
-        None
+        self.lower_bound(me, index);
+        Some(self.first_frame(index).add(found?))
     }
 
     /// Takes up to `want` whole blocks that are close to each other and passes their first frames
@@ -215,26 +200,22 @@ impl Node {
         want: usize,
         mut taken: impl FnMut(FrameId),
     ) {
-        let mut group = None;
-        let mut claimed = 0u64;
-        for index in self.hints.candidates(Class::Whole, me.start(self.id)) {
-            if group.is_some_and(|group| group != index / 64) {
-                break;
-            }
-            if self.claim_block(me, index, kind).is_some() {
-                group = Some(index / 64);
-                claimed |= 1 << (index % 64);
-                if claimed.count_ones() as usize == want {
-                    break;
-                }
-            }
-        }
-        let Some(group) = group else { return };
-        self.follow_all(group, claimed);
+        let Some((group, claimed)) = self.search_whole(me, |group, candidates| {
+            let claimed = bits(candidates)
+                .filter(|bit| {
+                    self.blocks[GROUP * group + bit]
+                        .take_whole(me, kind)
+                        .is_some()
+                })
+                .take(want)
+                .fold(0u64, |claimed, bit| claimed | 1 << bit);
+            (claimed != 0).then_some((group, claimed))
+        }) else {
+            return;
+        };
+        self.moved(me, group, claimed, (Some(Class::WHOLE), None));
         for bit in bits(claimed) {
-            let index = 64 * group + bit;
-            self.blocks[index].fill();
-            taken(self.frame(index, 0));
+            taken(self.first_frame(GROUP * group + bit));
         }
     }
 
@@ -257,11 +238,11 @@ impl Node {
         let end = span.base() + span.count();
         let mut at = span.base() + (first.next_multiple_of(count) - first);
         while at + count <= end {
-            if self.hints.all(Class::Whole, at, count) && self.claim_blocks(me, at, count, kind) {
-                return Some(self.frame(at, 0));
+            if self.hints.all(Class::WHOLE, at, count) && self.claim_blocks(me, at, count, kind) {
+                return Some(self.first_frame(at));
             }
             // On to the run that the next whole block is in.
-            let next = self.hints.next(Class::Whole, at + count)?;
+            let next = self.hints.next(Class::WHOLE, at + count)?;
             at = next - (next - at) % count;
         }
         None
@@ -270,27 +251,13 @@ impl Node {
     /// Takes `count` whole blocks, or none.
     fn claim_blocks(&self, me: &Cpu, first: usize, count: usize, kind: FrameKind) -> bool {
         for index in first..first + count {
-            let Some(change) = self.claim_block(me, index, kind) else {
-                for index in first..index {
-                    self.changed(index, self.blocks[index].give_back(FRAMES_PER_BLOCK));
-                }
+            let Some(change) = self.blocks[index].take_whole(me, kind) else {
+                (first..index).for_each(|index| self.put_block(me, index));
                 return false;
             };
-            self.changed(index, change);
-        }
-        for block in &self.blocks[first..first + count] {
-            block.fill();
+            self.changed(me, index, change);
         }
         true
-    }
-
-    /// Takes the right to all frames of a block that nobody has reserved. The caller brings the
-    /// hints up to date.
-    fn claim_block(&self, me: &Cpu, index: usize, kind: FrameKind) -> Option<Change> {
-        self.blocks[index].update(me, |entry| {
-            let whole = entry.class() == Some(Class::Whole);
-            whole.then(|| entry.take(FRAMES_PER_BLOCK, kind))
-        })
     }
 
     /// Takes a block's reservation by `owner` away, if it has it; whether it had.
@@ -300,7 +267,8 @@ impl Node {
             reserved.then(|| entry.with_owner(None))
         });
         change.is_some_and(|change| {
-            self.changed(index, change);
+            self.changed(me, index, change);
+            self.lower_bound(me, index);
             true
         })
     }
@@ -319,59 +287,91 @@ impl Node {
         any
     }
 
-    fn count_back(&self, me: &Cpu, index: usize, frames: usize) {
-        let change = self.blocks[index].give_back(frames);
+    /// After `counted` frames of a block came back, in runs of `order` at most: brings its bound and
+    /// the hints up to date.
+    fn came_back(&self, me: &Cpu, index: usize, counted: Change, order: u8) {
+        let block = &self.blocks[index];
+        let mut change = counted;
+        if order > counted.old.bound() {
+            change = self.and_then(me, index, change, block.raise_bound(me, order));
+        }
+        // What a full block says about its runs is out of date.
+        if counted.old.free() == 0 {
+            change = self.and_then(me, index, change, block.lower_bound(me));
+        }
+        self.changed(me, index, change);
+    }
+
+    /// The same after a free.
+    fn freed(&self, me: &Cpu, index: usize, (change, order): (Change, u8)) {
         if change.old.owner().is_some_and(|owner| owner != me.id) {
             me.count(Event::RemoteFree);
         }
-        self.changed(index, change);
+        self.came_back(me, index, change, order);
+    }
+
+    /// The change that the hints do not know yet after two of them. They are one only if no other
+    /// processor came between: its change of the hints says nothing about what we skip.
+    fn and_then(&self, me: &Cpu, index: usize, first: Change, second: Option<Change>) -> Change {
+        match second {
+            None => first,
+            Some(second) if second.old == first.new => Change {
+                old: first.old,
+                new: second.new,
+            },
+            Some(second) => {
+                self.changed(me, index, first);
+                second
+            }
+        }
     }
 
     /// Gives a run back, of any order.
     pub(super) fn put(&self, me: &Cpu, frame: FrameId, order: Order) {
         let index = self.index_of(frame);
-        let blocks = order.frames().div_ceil(FRAMES_PER_BLOCK);
-        let order = order.min(Order::HUGE);
-        for index in index..index + blocks {
-            self.blocks[index].clear_run(frame.offset_in_block(), order);
-            self.count_back(me, index, order.frames());
+        if order < Order::HUGE {
+            let back = self.blocks[index].give_back_run(frame.offset_in_block(), order);
+            return self.freed(me, index, back);
         }
+        let blocks = order.frames() / FRAMES_PER_BLOCK;
+        (index..index + blocks).for_each(|index| self.put_block(me, index));
     }
 
-    /// Gives whole blocks back, by their first frames. Those of one group of 64 that are neighbours
-    /// in the list share the change of the hints.
-    pub(super) fn put_whole(&self, frames: &[FrameId]) {
-        let mut group = None;
-        let mut given = 0u64;
-        for &frame in frames {
-            let index = self.index_of(frame);
-            self.blocks[index].clear_run(0, Order::HUGE);
-            let change = self.blocks[index].give_back(FRAMES_PER_BLOCK);
-            debug_assert!(change.old.owner().is_none(), "a full block has no owner");
-            if let Some(before) = group.filter(|&group| group != index / 64) {
-                self.follow_all(before, given);
-                given = 0;
+    fn put_block(&self, me: &Cpu, index: usize) {
+        let change = self.blocks[index].put_whole(me);
+        self.changed(me, index, change);
+    }
+
+    /// Gives whole blocks back, by their first frames. Those of one group that are neighbours in
+    /// the list share the change of the hints.
+    pub(super) fn put_whole(&self, me: &Cpu, frames: &[FrameId]) {
+        let mut at = 0;
+        while at < frames.len() {
+            let group = self.index_of(frames[at]) / GROUP;
+            let mut given = 0u64;
+            while let Some(&frame) = frames.get(at) {
+                let index = self.index_of(frame);
+                if index / GROUP != group {
+                    break;
+                }
+                let _ = self.blocks[index].put_whole(me);
+                given |= 1 << (index % GROUP);
+                at += 1;
             }
-            group = Some(index / 64);
-            given |= 1 << (index % 64);
-        }
-        if let Some(group) = group {
-            self.follow_all(group, given);
+            self.moved(me, group, given, (None, Some(Class::WHOLE)));
         }
     }
 
     /// Gives single frames back. Neighbours in the list that are neighbours in memory share their
     /// atomic operations.
     pub(super) fn put_singles(&self, me: &Cpu, frames: &[FrameId]) {
-        for block in frames.chunk_by(|a, b| a.block() == b.block()) {
-            let index = self.index_of(block[0]);
-            for word in block.chunk_by(|a, b| a.get() / 64 == b.get() / 64) {
-                let bits = word
-                    .iter()
-                    .fold(0, |bits, frame| bits | 1 << (frame.get() % 64));
-                self.blocks[index].clear_word(word[0].offset_in_block() / 64, bits);
-            }
-            self.count_back(me, index, block.len());
+        for frames in frames.chunk_by(|a, b| a.get() / 64 == b.get() / 64) {
+            let mask = frames
+                .iter()
+                .fold(0, |mask, frame| mask | 1 << (frame.get() % 64));
+            let index = self.index_of(frames[0]);
+            let back = self.blocks[index].give_back(frames[0].offset_in_block() / 64, mask);
+            self.freed(me, index, back);
         }
     }
 }

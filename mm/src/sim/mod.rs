@@ -16,6 +16,8 @@
 //! **Data.** A page holds one word, whatever offset is accessed. Cleared frames hold 0.
 
 mod cpu;
+#[cfg(all(test, not(feature = "shuttle")))]
+pub(crate) mod lines;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -259,6 +261,7 @@ impl Sim {
         let mm_config = Config {
             thp: config.thp,
             numa: Policy::Local,
+            debug_frames: None,
             arena: VirtRange::new(Self::ARENA, ARENA_ALIGN_BYTES),
             root: ROOT,
         };

@@ -74,8 +74,12 @@ lock_classes! {
     Arena = "lock_wait_arena",
     /// A processor's queue of shootdown requests.
     Shootdown = "lock_wait_shootdown",
-    /// The map or the count of a block of frames: an atomic operation that another processor foiled.
-    FrameBlock = "lock_wait_frame_block",
+    /// The entry of a block of frames: a compare-exchange that another processor foiled.
+    FrameEntry = "lock_wait_frame_entry",
+    /// The map of a block of frames: an atomic operation that got less than it wanted.
+    FrameMap = "lock_wait_frame_map",
+    /// The hints where to find blocks of frames: another processor changed the same block's.
+    FrameHint = "lock_wait_frame_hint",
 }
 
 counters! {

@@ -11,8 +11,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::num::NonZero;
 
-const KNOWN: &str =
-    "thp=, numa-fake=, report, env=, mount=, -env, -freq, -ip, -gateway, -mask, -mount, --";
+const KNOWN: &str = "thp=, numa-fake=, report, debug-frames, env=, mount=, -env, -freq, -ip, -gateway, -mask, -mount, --";
 const THP_MODES: &str = "never, always";
 /// Words of Hermit's that take a value, and what becomes of them.
 const IGNORED: [&str; 5] = ["-freq", "-ip", "-gateway", "-mask", "-mount"];
@@ -80,6 +79,8 @@ pub struct BootArgs {
     pub numa_fake: Option<NonZero<u32>>,
     /// `report`: emit records for the host tool.
     pub report: bool,
+    /// `debug-frames`: fill freed frames with a pattern, and look for what is done to them.
+    pub debug_frames: bool,
     /// `env=KEY=VALUE`, `-env KEY=VALUE`: in the order given, one entry for each key.
     pub env: Vec<(String, String)>,
     /// `mount=TAG:PATH`, `mount=TAG:PATH:NAME`: in the order given.
@@ -194,7 +195,7 @@ fn takes_value(word: &str) -> bool {
 }
 
 fn is_word(word: &str) -> bool {
-    word == "report"
+    ["report", "debug-frames"].contains(&word)
         || ["thp=", "numa-fake=", "env=", "mount="]
             .iter()
             .any(|p| word.starts_with(p))
@@ -217,6 +218,8 @@ impl BootArgs {
             };
             if word == "report" {
                 args.report = true;
+            } else if word == "debug-frames" {
+                args.debug_frames = true;
             } else if let Some(mode) = word.strip_prefix("thp=") {
                 args.thp = Some(thp_mode(mode)?);
             } else if let Some(count) = word.strip_prefix("numa-fake=") {
@@ -288,12 +291,12 @@ mod tests {
     #[test]
     fn kernel_words_and_application_arguments() {
         let args = BootArgs::parse(
-            "thp=always numa-fake=2 report env=A=1 -env 'B=two words' env=A=3 -- --steps 5 'a b' --",
+            "thp=always numa-fake=2 report debug-frames env=A=1 -env 'B=two words' env=A=3 -- --steps 5 'a b' --",
         )
         .unwrap();
         assert_eq!(args.thp, Some(ThpMode::Always));
         assert_eq!(args.numa_fake, NonZero::new(2));
-        assert!(args.report);
+        assert!(args.report && args.debug_frames);
         let env = [("A", "3"), ("B", "two words")];
         assert!(args.env.iter().map(|(k, v)| (&**k, &**v)).eq(env));
         assert_eq!(args.app_args, ["--steps", "5", "a b", "--"]);
@@ -314,7 +317,7 @@ mod tests {
     fn errors_are_precise() {
         assert_eq!(
             sentence("xyz --"),
-            "unknown boot argument 'xyz' (known: thp=, numa-fake=, report, env=, mount=, -env, -freq, -ip, -gateway, -mask, -mount, --)"
+            "unknown boot argument 'xyz' (known: thp=, numa-fake=, report, debug-frames, env=, mount=, -env, -freq, -ip, -gateway, -mask, -mount, --)"
         );
         assert_eq!(
             sentence("thp=madvise --"),

@@ -324,6 +324,7 @@ fn start_memory_manager(machine: &Machine, args: &BootArgs) {
             ThpMode::Always => dolmen_mm::thp::ThpMode::Always,
         },
         numa: Policy::Local,
+        debug_frames: args.debug_frames.then_some(&direct::Frames),
         arena: mem::ARENA,
         root: FrameId::containing(PhysAddr(direct::root())),
     };

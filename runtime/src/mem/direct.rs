@@ -8,7 +8,8 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use dolmen_fs::runs::Translation;
-use dolmen_mm::ids::{GIANT_BYTES, HUGE_BYTES, PAGE_BYTES, VirtAddr};
+use dolmen_mm::frame::FrameMemory;
+use dolmen_mm::ids::{FrameId, GIANT_BYTES, HUGE_BYTES, Order, PAGE_BYTES, VirtAddr};
 use x86_64::structures::paging::PageTableFlags as Flags;
 
 use crate::sync::SpinLock;
@@ -274,4 +275,29 @@ pub(crate) fn unmap_low_page(physical: u64) {
     }
     table[index(physical, 0)].store(0, Ordering::Release);
     x86_64::instructions::tlb::flush(x86_64::VirtAddr::new(physical));
+}
+
+/// The memory behind frames, for the frame allocator's debug mode.
+#[derive(Debug)]
+pub(crate) struct Frames;
+
+/// The words of the frames of a run, frame by frame.
+fn words_of(first: FrameId, order: Order) -> impl Iterator<Item = &'static AtomicU64> {
+    (0..order.frames()).flat_map(move |number| {
+        let table = pointer::<Table>(first.add(number).address().0);
+        // SAFETY: the frame is RAM, which is in the direct map for ever. It belongs to the frame
+        // allocator; who wrongly writes to it all the same is what this looks for.
+        unsafe { &*table }.iter()
+    })
+}
+
+impl FrameMemory for Frames {
+    fn fill(&self, first: FrameId, order: Order, word: u64) {
+        words_of(first, order).for_each(|at| at.store(word, Ordering::Relaxed));
+    }
+
+    fn first_other(&self, first: FrameId, order: Order, word: u64) -> Option<usize> {
+        let other = words_of(first, order).position(|at| at.load(Ordering::Relaxed) != word);
+        other.map(|index| index * size_of::<u64>())
+    }
 }

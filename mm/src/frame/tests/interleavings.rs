@@ -298,3 +298,58 @@ fn the_last_frames_do_not_get_lost_on_their_way() {
     }
     .fairly(3000);
 }
+
+#[test]
+fn parts_of_a_whole_block_come_back_while_others_want_it_whole() {
+    // The block is in its second phase, later in its first one again.
+    fn take_it_whole(shared: &Shared) {
+        let all = shared.alloc(0, Order::HUGE, FrameKind::Unmovable);
+        assert_eq!(all, Some(FrameId::new(0)));
+    }
+    Play {
+        ranges: ONE_BLOCK,
+        cpus: 3,
+        prepare: take_it_whole,
+        program: |shared, by| {
+            let parts: &[(u64, u8)] = [&[(0, 8)][..], &[(256, 7), (384, 7)], &[]][by];
+            for &(first, size) in parts {
+                shared.free(by, FrameId::new(first), order(size));
+            }
+            for size in [9, 3] {
+                if let Some(frame) = shared.alloc(by, order(size), FrameKind::Movable) {
+                    shared.free(by, frame, order(size));
+                }
+            }
+            0
+        },
+    }
+    .fairly(4000)
+    .unfairly(4000);
+}
+
+#[test]
+fn cached_blocks_are_drained_while_their_owner_uses_them() {
+    fn fill_cache(shared: &Shared) {
+        let blocks = [(); 3].map(|()| shared.alloc(0, Order::HUGE, FrameKind::Movable).unwrap());
+        blocks.map(|block| shared.free(0, block, Order::HUGE));
+    }
+    Play {
+        ranges: FOUR_BLOCKS,
+        cpus: 2,
+        prepare: fill_cache,
+        program: |shared, by| {
+            if by == 1 {
+                // Four blocks in a row, of which the other one keeps some.
+                let run = shared.alloc(1, order(11), FrameKind::Movable);
+                return run.map_or(0, |_| 2048);
+            }
+            let held = [(); 2].map(|()| shared.alloc(0, Order::HUGE, FrameKind::Movable));
+            for block in held.into_iter().flatten() {
+                shared.free(0, block, Order::HUGE);
+            }
+            0
+        },
+    }
+    .fairly(4000)
+    .unfairly(4000);
+}

@@ -7,6 +7,8 @@ mod init;
 #[cfg(feature = "shuttle")]
 mod interleavings;
 #[cfg(not(feature = "shuttle"))]
+mod many;
+#[cfg(not(feature = "shuttle"))]
 mod misuse;
 #[cfg(not(feature = "shuttle"))]
 mod model;
@@ -17,7 +19,7 @@ mod threads;
 
 use alloc::vec::Vec;
 
-use super::block::Class;
+use super::entry::Class;
 use super::{FrameAllocator, FrameKind, RamRange, Reach};
 use crate::ids::{CpuId, FRAMES_PER_BLOCK, FrameId, NodeId, Order, PhysAddr};
 use crate::numa::{Topology, split_cpus};
@@ -89,7 +91,9 @@ impl FrameAllocator {
         for (id, home) in self.topology.nodes().zip(&self.nodes) {
             for (index, block) in home.blocks().iter().enumerate() {
                 let entry = block.entry();
-                assert_eq!(block.clear_bits(), entry.free(), "block {index}");
+                assert_eq!(block.free_bits(), entry.free(), "block {index}");
+                let longest = (0..9).rev().find(|&order| block.has_run(entry, order));
+                assert!(longest <= Some(entry.bound()), "block {index}: {entry:?}");
                 if let Some(owner) = entry.owner() {
                     assert!(entry.free() > 0, "an empty block is reserved: {entry:?}");
                     let mut reserved = self.cpus[owner.index()].reservations(id).iter();
@@ -99,9 +103,9 @@ impl FrameAllocator {
                     );
                 }
             }
-            home.hints().check();
-            for class in Class::ALL {
-                let hinted: Vec<usize> = home.hints().candidates(class, 0).collect();
+            home.hints.check();
+            for class in Class::all() {
+                let hinted: Vec<usize> = home.hints.candidates(class, 0).collect();
                 let blocks = home.blocks().iter().enumerate();
                 let actual: Vec<usize> = blocks
                     .filter(|(_, block)| block.entry().class() == Some(class))

@@ -240,7 +240,9 @@ fn a_processor_on_its_own_meets_nobody() {
         Counter::BlockSteal,
         Counter::CacheDrain,
         Counter::NumaMiss,
-        Counter::LockWait(LockClass::FrameBlock),
+        Counter::LockWait(LockClass::FrameEntry),
+        Counter::LockWait(LockClass::FrameMap),
+        Counter::LockWait(LockClass::FrameHint),
     ] {
         assert_eq!(counted.get(counter), 0, "{}", counter.name());
     }

@@ -96,7 +96,7 @@ fn stress(ranges: &[RamRange], threads: usize, steps: usize, max_order: u8) {
     frames.check();
     // Everything is in whole blocks again, where blocks are whole.
     let whole = frames.nodes.iter().flat_map(|node| node.blocks());
-    let possible = whole.filter(|block| block.clear_bits() > 0).count();
+    let possible = whole.filter(|block| block.free_bits() > 0).count();
     let huge = core::iter::from_fn(|| frames.any(0, Order::HUGE)).count();
     assert_eq!(huge, possible);
 }

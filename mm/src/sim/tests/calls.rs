@@ -283,6 +283,7 @@ fn a_machine_that_cannot_work_is_refused_with_a_sentence() {
         machine.table_word(ROOT, 3).store(1, Ordering::SeqCst);
         let mm_config = Config {
             thp: ThpMode::Never,
+            debug_frames: None,
             numa: Policy::Local,
             arena,
             root: ROOT,
