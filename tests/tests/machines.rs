@@ -111,6 +111,31 @@ fn no_frame_is_used_after_it_was_freed() {
     churn.says("ok churned");
 }
 
+/// The frame allocator is without contention where Linux's zone lock had most of the cycles.
+#[test]
+fn tasks_that_fault_in_memory_of_their_own_never_meet_in_the_frame_allocator() {
+    for cpus in [1, 2, 4, 8] {
+        let (rounds, pages) = (8, 2048);
+        let outcome = Boot::app("faults")
+            .args(["page-fault1".to_owned(), rounds.to_string()])
+            .with(|spec| {
+                spec.args
+                    .extend([cpus, pages * 4096].map(|n: u64| n.to_string()))
+            })
+            .cpus(cpus as u32)
+            .thp(Thp::Never)
+            .run()
+            .ok()
+            .says("have faulted 8 times");
+        let faults = outcome.report.faults_4k().unwrap();
+        assert!(faults >= cpus * rounds * pages, "{faults} faults");
+        for class in ["frame_entry", "frame_map", "frame_hint"] {
+            let waits = outcome.counter(&format!("lock_wait_{class}"));
+            assert_eq!(waits, 0, "{class} on {cpus} CPUs");
+        }
+    }
+}
+
 #[test]
 fn a_machine_that_is_too_small_is_refused_with_a_sentence() {
     Boot::app("hello")

@@ -15,6 +15,7 @@ const USAGE: &str = "\
 usage: faults overflow | null | unmapped | write-text | panic-main | panic-secondary | exit3 | abort | hang
        faults fault-on CPU | panic-on CPU | nmi | machine-check | triple
        faults touch BYTES | oom [LIMIT_BYTES] | churn [ROUNDS [THREADS]]
+       faults page-fault1 ROUNDS TASKS BYTES
        faults files FOLDER | writefiles FOLDER | copy FROM TO | time | spawnstorm ROUNDS";
 
 fn main() -> ExitCode {
@@ -48,6 +49,10 @@ fn main() -> ExitCode {
             ("oom", Some(limit)) => memory::oom(limit),
             ("churn", Some(rounds)) => memory::churn(rounds, 8),
             ("spawnstorm", Some(rounds)) => system::spawn_storm(rounds),
+            _ => return usage(),
+        },
+        ["page-fault1", rounds, tasks, bytes] => match [rounds, tasks, bytes].map(number) {
+            [Some(rounds), Some(tasks), Some(bytes)] => memory::page_fault1(rounds, tasks, bytes),
             _ => return usage(),
         },
         ["copy", from, to] => system::copy(from, to),

@@ -140,3 +140,27 @@ fn check((owner, serial, block): (usize, usize, Vec<u64>)) -> Result<(), String>
         )),
     }
 }
+
+/// The loop of will-it-scale's page_fault1: each task maps memory, writes to each of its pages, and
+/// unmaps it, again and again.
+pub(crate) fn page_fault1(rounds: usize, tasks: usize, bytes: usize) -> Result<(), String> {
+    let work = || -> Result<(), String> {
+        for _ in 0..rounds {
+            let mut memory =
+                dolmen::try_zeroed::<u64>(bytes / 8).ok_or("there is not enough memory")?;
+            for page in memory.chunks_mut(PAGE_BYTES / 8) {
+                page[0] = 1;
+            }
+            std::hint::black_box(&memory);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let tasks: Vec<_> = (0..tasks).map(|_| scope.spawn(work)).collect();
+        let ends = tasks.into_iter().map(|task| task.join());
+        ends.map(|end| end.map_err(|_| "a task has panicked")?)
+            .collect::<Result<(), String>>()
+    })?;
+    println!("ok {tasks} tasks have faulted {rounds} times in {bytes} bytes");
+    Ok(())
+}
