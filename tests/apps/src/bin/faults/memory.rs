@@ -157,9 +157,8 @@ pub(crate) fn page_fault1(rounds: usize, tasks: usize, bytes: usize) -> Result<(
     };
     thread::scope(|scope| {
         let tasks: Vec<_> = (0..tasks).map(|_| scope.spawn(work)).collect();
-        let ends = tasks.into_iter().map(|task| task.join());
-        ends.map(|end| end.map_err(|_| "a task has panicked")?)
-            .collect::<Result<(), String>>()
+        let mut ends = tasks.into_iter().map(|task| task.join());
+        ends.try_for_each(|end| end.map_err(|_| "a task has panicked")?)
     })?;
     println!("ok {tasks} tasks have faulted {rounds} times in {bytes} bytes");
     Ok(())
