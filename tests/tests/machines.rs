@@ -115,13 +115,10 @@ fn no_frame_is_used_after_it_was_freed() {
 #[test]
 fn tasks_that_fault_in_memory_of_their_own_never_meet_in_the_frame_allocator() {
     for cpus in [1, 2, 4, 8] {
-        let (rounds, pages) = (8, 2048);
+        let (rounds, pages): (u64, u64) = (8, 2048);
+        let numbers = [rounds, cpus, pages * 4096].map(|number| number.to_string());
         let outcome = Boot::app("faults")
-            .args(["page-fault1".to_owned(), rounds.to_string()])
-            .with(|spec| {
-                spec.args
-                    .extend([cpus, pages * 4096].map(|n: u64| n.to_string()))
-            })
+            .args(["page-fault1".to_owned()].into_iter().chain(numbers))
             .cpus(cpus as u32)
             .thp(Thp::Never)
             .run()

@@ -375,17 +375,14 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::Random;
 
     #[test]
     fn the_longest_run_of_a_word_is_found_without_a_search() {
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let random = Random::new(1);
         for round in 0..10_000 {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
             // Dense words have long runs.
-            let dense =
-                (0..round % 5).fold(random, |free, turn| free | random.rotate_left(7 + turn));
+            let dense = (0..round % 5).fold(random.next(), |free, _| free | random.next());
             if dense == 0 || dense == u64::MAX {
                 continue;
             }

@@ -4,13 +4,17 @@ use dolmen::PAGE_BYTES;
 use std::sync::mpsc;
 use std::thread;
 
+fn write_each_page(memory: &mut [u8]) {
+    for page in memory.chunks_mut(PAGE_BYTES) {
+        page[0] = 1;
+    }
+}
+
 /// Takes `bytes` of zeroed memory, checks that it is zero and writes to each page.
 pub(crate) fn touch(bytes: usize) -> Result<(), String> {
     let mut block = dolmen::try_zeroed::<u8>(bytes).ok_or("there is not enough memory")?;
     let before = dolmen::counters();
-    for page in block.chunks_mut(PAGE_BYTES) {
-        page[0] = 1;
-    }
+    write_each_page(&mut block);
     for (number, page) in std::hint::black_box(&block).chunks(PAGE_BYTES).enumerate() {
         if page[0] != 1 || page[1..].iter().any(|&byte| byte != 0) {
             return Err(format!("page {number} is not as it was left"));
@@ -146,11 +150,8 @@ fn check((owner, serial, block): (usize, usize, Vec<u64>)) -> Result<(), String>
 pub(crate) fn page_fault1(rounds: usize, tasks: usize, bytes: usize) -> Result<(), String> {
     let work = || -> Result<(), String> {
         for _ in 0..rounds {
-            let mut memory =
-                dolmen::try_zeroed::<u64>(bytes / 8).ok_or("there is not enough memory")?;
-            for page in memory.chunks_mut(PAGE_BYTES / 8) {
-                page[0] = 1;
-            }
+            let mut memory = dolmen::try_zeroed::<u8>(bytes).ok_or("there is not enough memory")?;
+            write_each_page(&mut memory);
             std::hint::black_box(&memory);
         }
         Ok(())
