@@ -17,6 +17,7 @@ pub mod ids;
 pub mod machine;
 mod manager;
 pub mod numa;
+mod prefetch;
 mod request;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;

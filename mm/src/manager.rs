@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 
 use crate::error::{FaultError, InitError, MapError};
-use crate::frame::{FrameAllocator, RamRange};
+use crate::frame::{FrameAllocator, FrameKind, RamRange, Reach};
 use crate::ids::{CpuId, FrameId, NodeId, Order, PAGE_BYTES, PageSize, VirtAddr, VirtRange};
 use crate::machine::Machine;
 use crate::numa::Topology;
@@ -231,6 +231,21 @@ impl<M: Machine> MemoryManager<M> {
     /// The frame allocator. Frames that others take from it are theirs to account for.
     pub fn frames(&self) -> &FrameAllocator {
         &self.frames
+    }
+
+    /// Takes frames for `cpu`, which executes the caller, from `node` or else from the nearest one
+    /// that has them.
+    pub fn alloc_frames(
+        &self,
+        cpu: CpuId,
+        node: NodeId,
+        order: Order,
+        kind: FrameKind,
+        reach: Reach,
+    ) -> Option<FrameId> {
+        let fence_others = || self.tlb.fence_others(self, cpu);
+        self.frames
+            .alloc(cpu, node, order, kind, reach, &fence_others)
     }
 
     /// All counters, those of the frame allocator included, added up over all processors.

@@ -3,6 +3,7 @@
 use dolmen_mm::frame::{FrameAllocator, FrameKind, RamRange, Reach};
 use dolmen_mm::ids::{CpuId, FrameId, NodeId, Order, PhysAddr};
 use dolmen_mm::numa::Topology;
+use dolmen_mm::sim::fence_others;
 
 use super::{FreeMemory, HUGE_FRAMES, Peer};
 
@@ -41,13 +42,20 @@ impl Peer for Dolmen {
     fn alloc(&self, cpu: usize, run: u8) -> Option<u64> {
         let cpu = CpuId::new(cpu as u16);
         let kind = FrameKind::Movable;
-        let frame = self.0.alloc(cpu, NODE, order(run), kind, Reach::AnyNode);
+        let frame = self
+            .0
+            .alloc(cpu, NODE, order(run), kind, Reach::AnyNode, &fence_others);
         frame.map(FrameId::get)
     }
 
     fn free(&self, cpu: usize, frame: u64, run: u8) {
-        self.0
-            .free(CpuId::new(cpu as u16), FrameId::new(frame), order(run));
+        let kind = FrameKind::Movable;
+        self.0.free(
+            CpuId::new(cpu as u16),
+            FrameId::new(frame),
+            order(run),
+            kind,
+        );
     }
 
     fn free_memory(&self) -> FreeMemory {

@@ -28,6 +28,7 @@ use super::cpu::{Cpu, Event};
 use super::entry::{Change, Entry};
 use super::sync::{AtomicU64, Ordering};
 use crate::ids::{FRAMES_PER_BLOCK, Order};
+use crate::prefetch::prefetch_for_write;
 
 const WORDS: usize = FRAMES_PER_BLOCK / 64;
 
@@ -280,6 +281,12 @@ impl Block {
             }
         }
         true
+    }
+
+    /// Fetches the lines that [`Block::give_back`] changes.
+    pub(super) fn prefetch(&self, word: usize) {
+        prefetch_for_write(&self.map[word]);
+        prefetch_for_write(&self.entry);
     }
 
     /// Gives the frames in `mask` of one word back, bits and count. Returns the change of the entry

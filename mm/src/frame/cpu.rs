@@ -3,8 +3,9 @@
 use core::ops::Range;
 
 use super::FrameKind;
+use super::drains::{Drains, Taking};
 use super::lifo::Lifo;
-use super::sync::{AtomicU32, Counter, Ordering};
+use super::sync::{AtomicU32, Counter, Ordering, order_for_fences};
 use crate::ids::{CpuId, MAX_NODES, NodeId, Order};
 
 /// Frames that move between a processor's cache and the maps at a time.
@@ -60,6 +61,8 @@ pub(super) enum Event {
     Stolen,
     /// A frame was taken out of a cache because memory was low.
     Drained,
+    /// All processors had to execute a barrier before caches could be drained.
+    Fenced,
     /// A block's entry was changed by another processor in the middle of a change.
     EntryContended,
     /// Frames in a block's map were taken by another processor in the middle of a search.
@@ -80,6 +83,8 @@ pub(super) struct Cpu {
     pub(super) id: CpuId,
     /// The node it is on: the only one whose frames it caches.
     pub(super) home: NodeId,
+    /// Not 0 while the processor uses its caches.
+    busy: AtomicU32,
     lifos: [Lifo<SINGLES>; 2],
     /// The first frames of whole blocks, for movable memory.
     blocks: Lifo<BLOCKS>,
@@ -98,6 +103,7 @@ pub(super) struct Cpu {
 const _: () = assert!(align_of::<Cpu>() == 128 && size_of::<Cpu>().is_multiple_of(128));
 
 /// Adds to a variable that only the caller's processor writes.
+#[inline]
 fn add(counter: &Counter, n: u64) {
     counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
 }
@@ -120,6 +126,7 @@ impl Cpu {
         Self {
             id,
             home,
+            busy: AtomicU32::new(0),
             lifos: [const { Lifo::new() }; 2],
             blocks: Lifo::new(),
             starts,
@@ -132,7 +139,23 @@ impl Cpu {
         }
     }
 
+    /// Owner only: does something to its caches, in a few steps that wait for nobody.
+    #[inline]
+    pub(super) fn own<T>(&self, drains: &Drains, work: impl FnOnce(&Self, Taking) -> T) -> T {
+        self.busy.store(1, Ordering::Relaxed);
+        order_for_fences();
+        let result = work(self, drains.taking());
+        self.busy.store(0, Ordering::Release);
+        result
+    }
+
+    /// Whether the processor uses its caches just now.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) != 0
+    }
+
     /// The cached frames of blocks of a kind.
+    #[inline]
     pub(super) fn lifo(&self, kind: FrameKind) -> &Lifo<SINGLES> {
         &self.lifos[kind as usize]
     }
@@ -143,6 +166,7 @@ impl Cpu {
     }
 
     /// The cached whole blocks.
+    #[inline]
     pub(super) fn blocks(&self) -> &Lifo<BLOCKS> {
         &self.blocks
     }
@@ -184,11 +208,13 @@ impl Cpu {
     }
 
     /// Counts an allocation.
+    #[inline]
     pub(super) fn count_alloc(&self, order: Order) {
         add(&self.allocs[usize::from(order.get())], 1);
     }
 
     /// Counts a free.
+    #[inline]
     pub(super) fn count_free(&self, order: Order) {
         add(&self.frees[usize::from(order.get())], 1);
     }

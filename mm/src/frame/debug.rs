@@ -1,13 +1,14 @@
 //! The debug mode: who frees what he does not have, or writes to what he has freed, is caught.
 //!
 //! A bit per frame says whether it is allocated, apart from the maps, which do not tell an allocated
-//! frame from a cached one. Where the memory itself can be reached, freed frames are filled with
+//! frame from a cached one, and another one for what kind. Where the memory itself can be reached, freed frames are filled with
 //! [`POISON`], and looked at when they are allocated again.
 
 use alloc::boxed::Box;
 use core::fmt::Debug as Printable;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::FrameKind;
 use crate::ids::{FRAMES_PER_BLOCK, FrameId, NodeId, Order};
 
 /// What freed frames are filled with: as an address it is one that no processor has.
@@ -55,6 +56,7 @@ impl Bits {
 #[derive(Default)]
 struct BlockState {
     allocated: Bits,
+    unmovable: Bits,
     poisoned: Bits,
 }
 
@@ -84,13 +86,22 @@ impl Debug {
     }
 
     /// A run is being handed out.
-    pub(super) fn allocated(&self, at: (NodeId, usize), frame: FrameId, order: Order) {
+    pub(super) fn allocated(
+        &self,
+        at: (NodeId, usize),
+        frame: FrameId,
+        order: Order,
+        kind: FrameKind,
+    ) {
         let first = frame.offset_in_block();
         let frames = order.frames().min(FRAMES_PER_BLOCK);
         let blocks = self.blocks(at, order);
         for block in blocks {
             let twice = block.allocated.set(first, frames, true);
             assert!(twice.is_none(), "{frame:?} was handed out twice");
+            let _ = block
+                .unmovable
+                .set(first, frames, kind == FrameKind::Unmovable);
         }
         let Some(memory) = self.memory else { return };
         for number in 0..order.frames() {
@@ -107,7 +118,7 @@ impl Debug {
     }
 
     /// A run is being given back.
-    pub(super) fn freed(&self, at: (NodeId, usize), frame: FrameId, order: Order) {
+    pub(super) fn freed(&self, at: (NodeId, usize), frame: FrameId, order: Order, kind: FrameKind) {
         let first = frame.offset_in_block();
         let frames = order.frames().min(FRAMES_PER_BLOCK);
         let blocks = self.blocks(at, order);
@@ -117,6 +128,13 @@ impl Debug {
                     FrameId::new(frame.get() - first as u64).add(number * FRAMES_PER_BLOCK + twice);
                 panic!("{twice:?} was freed twice, or never allocated");
             }
+            let other = block
+                .unmovable
+                .set(first, frames, kind != FrameKind::Unmovable);
+            assert!(
+                other.is_none(),
+                "{frame:?} was freed as {kind:?}, but not all of it was allocated so"
+            );
         }
         let Some(memory) = self.memory else { return };
         memory.fill(frame, order, POISON);

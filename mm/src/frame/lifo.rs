@@ -1,5 +1,6 @@
 //! A processor's cache of frames.
 
+use super::drains::Taking;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::ids::FrameId;
 
@@ -8,8 +9,9 @@ const EMPTY: u64 = u64::MAX;
 /// Frames freed last, to be allocated first.
 ///
 /// Only the owner puts frames in, and only it moves `oldest` and `next`, so both are ordinary
-/// variables of its own. Taking a frame out is an exchange with "empty", which anybody may do: the
-/// owner when it allocates, and any other processor when memory is low. Nobody ever waits.
+/// variables of its own. Others may take frames out while a [drain](super::drains) is under way; then
+/// taking is an exchange with "empty" for everybody, and at other times two ordinary accesses of the
+/// owner.
 pub(super) struct Lifo<const CAPACITY: usize> {
     oldest: AtomicU32,
     next: AtomicU32,
@@ -26,31 +28,40 @@ impl<const CAPACITY: usize> Lifo<CAPACITY> {
         }
     }
 
+    #[inline]
     fn slot(&self, position: u32) -> &AtomicU64 {
         &self.slots[position as usize % CAPACITY]
     }
 
-    fn take(slot: &AtomicU64) -> Option<FrameId> {
-        match slot.swap(EMPTY, Ordering::AcqRel) {
-            EMPTY => None,
-            frame => Some(FrameId::new(frame)),
-        }
+    #[inline]
+    fn take(slot: &AtomicU64, taking: Taking) -> Option<FrameId> {
+        let frame = match taking {
+            Taking::Alone => {
+                let frame = slot.load(Ordering::Relaxed);
+                slot.store(EMPTY, Ordering::Relaxed);
+                frame
+            }
+            Taking::Shared => slot.swap(EMPTY, Ordering::AcqRel),
+        };
+        (frame != EMPTY).then(|| FrameId::new(frame))
     }
 
     /// Owner only: the frame put in last.
-    pub(super) fn pop(&self) -> Option<FrameId> {
+    #[inline]
+    pub(super) fn pop(&self, taking: Taking) -> Option<FrameId> {
         let oldest = self.oldest.load(Ordering::Relaxed);
         let mut next = self.next.load(Ordering::Relaxed);
         let mut found = None;
         while next != oldest && found.is_none() {
             next = next.wrapping_sub(1);
-            found = Self::take(self.slot(next));
+            found = Self::take(self.slot(next), taking);
         }
         self.next.store(next, Ordering::Relaxed);
         found
     }
 
     /// Owner only: puts a frame in, unless there is no room.
+    #[inline]
     pub(super) fn push(&self, frame: FrameId) -> bool {
         let oldest = self.oldest.load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Relaxed);
@@ -63,11 +74,11 @@ impl<const CAPACITY: usize> Lifo<CAPACITY> {
     }
 
     /// Owner only: takes out up to half of its capacity of the frames that were put in first.
-    pub(super) fn take_oldest(&self, mut taken: impl FnMut(FrameId)) {
+    pub(super) fn take_oldest(&self, taking: Taking, mut taken: impl FnMut(FrameId)) {
         let mut oldest = self.oldest.load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Relaxed);
         for _ in 0..(next.wrapping_sub(oldest) as usize).min(CAPACITY / 2) {
-            if let Some(frame) = Self::take(self.slot(oldest)) {
+            if let Some(frame) = Self::take(self.slot(oldest), taking) {
                 taken(frame);
             }
             oldest = oldest.wrapping_add(1);
@@ -75,14 +86,14 @@ impl<const CAPACITY: usize> Lifo<CAPACITY> {
         self.oldest.store(oldest, Ordering::Relaxed);
     }
 
-    /// Anybody: takes frames out, as many as there are while they are asked for.
+    /// Anybody, in a drain: takes frames out, as many as there are while they are asked for.
     pub(super) fn drain(&self) -> impl Iterator<Item = FrameId> {
         let used = self.next.load(Ordering::Relaxed) != self.oldest.load(Ordering::Relaxed);
         let slots = if used { &self.slots[..] } else { &[] };
         slots
             .iter()
             .filter(|slot| slot.load(Ordering::Relaxed) != EMPTY)
-            .filter_map(Self::take)
+            .filter_map(|slot| Self::take(slot, Taking::Shared))
     }
 
     /// Anybody: the frames it holds.

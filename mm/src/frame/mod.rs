@@ -38,6 +38,7 @@
 mod block;
 mod cpu;
 mod debug;
+mod drains;
 mod entry;
 mod hints;
 mod layout;
@@ -59,6 +60,7 @@ use crate::stats::{Counter, LockClass, Snapshot};
 use cpu::{Cpu, Event};
 use debug::Debug;
 pub use debug::{FrameMemory, POISON};
+use drains::Drains;
 use hints::{GROUP, Hints};
 use layout::{FrameRange, Span};
 use node::Node;
@@ -72,6 +74,7 @@ pub struct FrameAllocator {
     spans: Box<[Span]>,
     frames: Box<[FrameRange]>,
     debug: Option<Debug>,
+    drains: Drains,
 }
 
 impl FrameAllocator {
@@ -109,6 +112,7 @@ impl FrameAllocator {
             spans: spans.into(),
             frames: frames.into(),
             debug: None,
+            drains: Drains::new(),
         };
         Ok(if cfg!(debug_assertions) {
             allocator.with_debug(None)
@@ -153,21 +157,24 @@ impl FrameAllocator {
         order: Order,
         kind: FrameKind,
         reach: Reach,
+        fence_others: &dyn Fn(),
     ) -> Option<FrameId> {
         let me = &self.cpus[cpu.index()];
         let cached = match (order, kind) {
             _ if me.home != node => None,
-            (Order::BASE, _) => me.lifo(kind).pop(),
-            (Order::HUGE, FrameKind::Movable) => me.blocks().pop(),
+            (Order::BASE, _) => me.own(&self.drains, |me, taking| me.lifo(kind).pop(taking)),
+            (Order::HUGE, FrameKind::Movable) => {
+                me.own(&self.drains, |me, taking| me.blocks().pop(taking))
+            }
             _ => None,
         };
         let frame = match cached {
             Some(frame) => frame,
-            None => self.alloc_from_maps(me, node, order, kind, reach)?,
+            None => self.alloc_from_maps(me, node, order, kind, reach, fence_others)?,
         };
         me.count_alloc(order);
         if let Some(debug) = &self.debug {
-            debug.allocated(self.locate(frame), frame, order);
+            debug.allocated(self.locate(frame), frame, order, kind);
         }
         Some(frame)
     }
@@ -175,22 +182,19 @@ impl FrameAllocator {
     /// Gives back a run of frames. `cpu` is the processor that executes the caller; the frames may
     /// come from any node and any processor.
     #[inline]
-    pub fn free(&self, cpu: CpuId, frame: FrameId, order: Order) {
+    pub fn free(&self, cpu: CpuId, frame: FrameId, order: Order, kind: FrameKind) {
         let me = &self.cpus[cpu.index()];
         self.check_managed(frame, order);
         let (node, block) = self.locate(frame);
         if let Some(debug) = &self.debug {
-            debug.freed((node, block), frame, order);
+            debug.freed((node, block), frame, order, kind);
         }
         me.count_free(order);
-        if me.home == node && (order == Order::BASE || order == Order::HUGE) {
-            let entry = self.nodes[node.index()].blocks()[block].entry();
-            if order == Order::BASE {
-                return self.cache(me, frame, entry.kind());
-            }
-            assert!(entry.free() == 0, "{frame:?} was freed twice");
-            if entry.kind() == FrameKind::Movable {
-                return self.cache_block(me, frame);
+        if me.home == node {
+            match (order, kind) {
+                (Order::BASE, _) => return self.cache(me, frame, kind),
+                (Order::HUGE, FrameKind::Movable) => return self.cache_block(me, frame),
+                _ => {}
             }
         }
         self.nodes[node.index()].put(me, frame, order);
@@ -251,6 +255,7 @@ impl FrameAllocator {
                 (Counter::BlockReserve, cpu.events(Event::Reserved)),
                 (Counter::BlockSteal, cpu.events(Event::Stolen)),
                 (Counter::CacheDrain, cpu.events(Event::Drained)),
+                (Counter::CacheFence, cpu.events(Event::Fenced)),
                 (
                     Counter::LockWait(LockClass::FrameEntry),
                     cpu.events(Event::EntryContended),
@@ -270,6 +275,7 @@ impl FrameAllocator {
     }
 
     /// The node of a frame and the index of its block there.
+    #[inline]
     fn locate(&self, frame: FrameId) -> (NodeId, usize) {
         for span in &self.spans {
             if let Some(index) = span.index_of(frame) {
@@ -279,6 +285,7 @@ impl FrameAllocator {
         panic!("{frame:?} was freed, which is not managed memory");
     }
 
+    #[inline]
     fn check_managed(&self, frame: FrameId, order: Order) {
         assert!(
             frame.is_aligned(order),

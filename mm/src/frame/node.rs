@@ -365,6 +365,9 @@ impl Node {
     /// Gives single frames back. Neighbours in the list that are neighbours in memory share their
     /// atomic operations.
     pub(super) fn put_singles(&self, me: &Cpu, frames: &[FrameId]) {
+        for &frame in frames {
+            self.blocks[self.index_of(frame)].prefetch(frame.offset_in_block() / 64);
+        }
         for frames in frames.chunk_by(|a, b| a.get() / 64 == b.get() / 64) {
             let mask = frames
                 .iter()

@@ -1,6 +1,7 @@
 //! Between the caches of processors and the maps.
 
 use super::cpu::{BATCH, BLOCK_BATCH, Cpu, Event};
+use super::sync::wait;
 use super::{FrameAllocator, FrameKind, Reach};
 use crate::ids::{FrameId, MAX_NODES, NodeId, Order};
 
@@ -41,6 +42,7 @@ impl FrameAllocator {
         order: Order,
         kind: FrameKind,
         reach: Reach,
+        fence_others: &dyn Fn(),
     ) -> Option<FrameId> {
         let nodes = match reach {
             Reach::ThisNode => 1,
@@ -48,7 +50,7 @@ impl FrameAllocator {
         };
         let search = || {
             let mut near = self.topology.fallback_order(node).take(nodes);
-            near.find_map(|near| Some((self.alloc_on(me, near, order, kind)?, near)))
+            near.find_map(|near| Some((self.alloc_on(me, near, order, kind, fence_others)?, near)))
         };
         let mut found = search();
         // The last free frames may be on their way into or out of a cache just now.
@@ -60,7 +62,7 @@ impl FrameAllocator {
             && self.allocated_frames() < self.total_frames()
         {
             looks -= 1;
-            core::hint::spin_loop();
+            wait();
             found = search();
         }
         match found {
@@ -72,7 +74,14 @@ impl FrameAllocator {
     }
 
     /// Allocates on one node; when that fails, once more with everything that processors keep.
-    fn alloc_on(&self, me: &Cpu, node: NodeId, order: Order, kind: FrameKind) -> Option<FrameId> {
+    fn alloc_on(
+        &self,
+        me: &Cpu,
+        node: NodeId,
+        order: Order,
+        kind: FrameKind,
+        fence_others: &dyn Fn(),
+    ) -> Option<FrameId> {
         let home = &self.nodes[node.index()];
         let attempt = || match order {
             Order::BASE => self.single(me, node, kind),
@@ -81,16 +90,23 @@ impl FrameAllocator {
             order => home.take_blocks(me, order, kind),
         };
         if let Some(frame) = attempt() {
+            self.drains.refilled();
             return Some(frame);
         }
         let mut released = false;
         for owner in &self.cpus {
             released |= home.release_all(me, owner);
         }
+        if released
+            && order == Order::BASE
+            && let Some(frame) = attempt()
+        {
+            return Some(frame);
+        }
+        let _drain = self.drains.begin(me, &self.cpus, fence_others);
         if order == Order::BASE {
             // One cached frame will do; the caches stay as they are.
-            let reserved = if released { attempt() } else { None };
-            let found = reserved.or_else(|| self.cached(me, node).next());
+            let found = self.cached(me, node).next();
             if found.is_some() {
                 return found;
             }
@@ -147,24 +163,31 @@ impl FrameAllocator {
     }
 
     /// Puts a whole block of the processor's own node into its cache.
+    #[inline]
     pub(super) fn cache_block(&self, me: &Cpu, frame: FrameId) {
-        if !me.blocks().push(frame) {
-            let mut batch = Batch::new();
-            me.blocks().take_oldest(|frame| {
-                batch.push(frame);
-            });
-            self.nodes[me.home.index()].put_whole(me, batch.frames());
-            let pushed = me.blocks().push(frame);
+        if !me.own(&self.drains, |me, _| me.blocks().push(frame)) {
+            self.make_room_for_block(me);
+            let pushed = me.own(&self.drains, |me, _| me.blocks().push(frame));
             assert!(pushed, "two calls for {:?} at the same time", me.id);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room_for_block(&self, me: &Cpu) {
+        let mut batch = Batch::new();
+        me.own(&self.drains, |me, taking| {
+            me.blocks().take_oldest(taking, |frame| batch.push(frame));
+        });
+        self.nodes[me.home.index()].put_whole(me, batch.frames());
     }
 
     /// Puts a frame of the processor's own node into its cache.
     #[inline]
     pub(super) fn cache(&self, me: &Cpu, frame: FrameId, kind: FrameKind) {
-        if !me.lifo(kind).push(frame) {
+        if !me.own(&self.drains, |me, _| me.lifo(kind).push(frame)) {
             self.make_room(me, kind);
-            let pushed = me.lifo(kind).push(frame);
+            let pushed = me.own(&self.drains, |me, _| me.lifo(kind).push(frame));
             assert!(pushed, "two calls for {:?} at the same time", me.id);
         }
     }
@@ -173,8 +196,8 @@ impl FrameAllocator {
     #[inline(never)]
     fn make_room(&self, me: &Cpu, kind: FrameKind) {
         let mut batch = Batch::new();
-        me.lifo(kind).take_oldest(|frame| {
-            batch.push(frame);
+        me.own(&self.drains, |me, taking| {
+            me.lifo(kind).take_oldest(taking, |frame| batch.push(frame));
         });
         self.nodes[me.home.index()].put_singles(me, batch.frames());
     }

@@ -149,6 +149,10 @@ macro_rules! atomic {
                 self.touch(true).fetch_add(value, order)
             }
 
+            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
+                self.touch(true).fetch_sub(value, order)
+            }
+
             pub(crate) fn compare_exchange(
                 &self,
                 old: $value,

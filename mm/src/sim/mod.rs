@@ -16,6 +16,7 @@
 //! **Data.** A page holds one word, whatever offset is accessed. Cleared frames hold 0.
 
 mod cpu;
+mod fence;
 #[cfg(all(test, not(feature = "shuttle")))]
 pub(crate) mod lines;
 mod schedule;
@@ -43,6 +44,7 @@ use cpu::{Caches, Translation};
 use schedule::Scheduler;
 
 pub use cpu::SimCpu;
+pub use fence::fence_others;
 pub use schedule::{Random, Schedule};
 
 /// Where the simulated RAM begins; the root table is below.

@@ -99,8 +99,7 @@ impl<M: Machine> Walk<'_, M> {
     ) -> Result<Option<FaultOutcome>, FaultError> {
         let mm = self.mm;
         let frame = mm
-            .frames
-            .alloc(
+            .alloc_frames(
                 self.cpu,
                 self.policy_node(address),
                 Order::BASE,
@@ -114,7 +113,8 @@ impl<M: Machine> Walk<'_, M> {
         let admitted = unit.state().admits(access);
         if unit.level != 1 || unit.entry() != Entry::EMPTY || admitted.is_err() {
             drop(unit);
-            mm.frames.free(self.cpu, frame, Order::BASE);
+            mm.frames
+                .free(self.cpu, frame, Order::BASE, FrameKind::Movable);
             return admitted.map(|()| None);
         }
         let (table, index) = (unit.table(), unit.index());
@@ -151,7 +151,7 @@ impl<M: Machine> Walk<'_, M> {
         unit: Unit<'_, '_, M>,
     ) -> Result<Option<FaultOutcome>, FaultError> {
         let mm = self.mm;
-        let Some(frame) = mm.frames.alloc(
+        let Some(frame) = mm.alloc_frames(
             self.cpu,
             self.policy_node(address),
             Order::HUGE,

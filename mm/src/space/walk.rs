@@ -239,14 +239,14 @@ impl<'a, M: Machine> Unit<'_, 'a, M> {
         let (state, entry) = (self.state(), self.entry());
         let node = mm.topology.node_of_cpu(cpu);
         let frame = mm
-            .frames
-            .alloc(cpu, node, TABLE_ORDER, FrameKind::Unmovable, Reach::AnyNode)
+            .alloc_frames(cpu, node, TABLE_ORDER, FrameKind::Unmovable, Reach::AnyNode)
             .ok_or(OutOfMemory)?;
         mm.clear(cpu, frame, TABLE_ORDER, 0);
         // A root entry has no count, and a reserved one is counted already.
         let counted = self.level == ROOT_LEVEL || !state.is_unreserved();
         if !counted && !self.table().raise_live() {
-            mm.frames.free(cpu, frame, TABLE_ORDER);
+            mm.frames
+                .free(cpu, frame, TABLE_ORDER, FrameKind::Unmovable);
             return Ok(());
         }
         let child = mm.table(frame);

@@ -111,6 +111,8 @@ counters! {
     BlockSteal = "frame_block_steal",
     /// Frames taken out of another processor's cache because memory was low.
     CacheDrain = "frame_cache_drain",
+    /// Barriers on all processors so that caches could be drained.
+    CacheFence = "frame_cache_fence",
     /// Shootdowns requested from other processors (interrupts sent).
     TlbRemoteFlush = "nr_tlb_remote_flush",
     /// Shootdowns served for other processors.

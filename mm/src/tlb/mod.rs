@@ -29,7 +29,7 @@ mod shootdown;
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::frame::FrameAllocator;
+use crate::frame::{FrameAllocator, FrameKind};
 use crate::ids::{CpuId, FrameId, Order, PAGE_BYTES, PageSize, VirtAddr};
 use crate::machine::Machine;
 use crate::manager::MemoryManager;
@@ -210,11 +210,11 @@ impl<'a, M: Machine> Gather<'a, M> {
         for slot in &self.batch.frames[..self.frames] {
             let word = slot.load(Ordering::Relaxed);
             let order = Order::new(word as u8).unwrap_or(Order::BASE);
-            frames.free(self.cpu, FrameId::new(word >> 8), order);
+            frames.free(self.cpu, FrameId::new(word >> 8), order, FrameKind::Movable);
         }
         for slot in &self.batch.tables[..self.tables] {
             let frame = FrameId::new(slot.load(Ordering::Relaxed));
-            frames.free(self.cpu, frame, TABLE_ORDER);
+            frames.free(self.cpu, frame, TABLE_ORDER, FrameKind::Unmovable);
         }
         let tables = self.tables * TABLE_ORDER.frames();
         self.mm

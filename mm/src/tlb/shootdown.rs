@@ -159,10 +159,13 @@ impl Inbox {
         }
     }
 
-    /// Leaves word from `cpu`. Returns the ticket, and whether an interrupt is needed.
-    fn ask(&self, cpu: CpuId) -> (u64, bool) {
-        let bit = 1 << (cpu.index() % 64);
-        self.from[cpu.index() / 64].fetch_or(bit, Ordering::SeqCst);
+    /// Leaves word from `cpu`, or from nobody that wants anything but the acknowledgement. Returns
+    /// the ticket, and whether an interrupt is needed.
+    fn ask(&self, cpu: Option<CpuId>) -> (u64, bool) {
+        if let Some(cpu) = cpu {
+            let bit = 1 << (cpu.index() % 64);
+            self.from[cpu.index() / 64].fetch_or(bit, Ordering::SeqCst);
+        }
         let ticket = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         (ticket, !self.interrupt.swap(true, Ordering::SeqCst))
     }
@@ -180,7 +183,7 @@ impl Tlb {
             let mut ticket = 0;
             if target != cpu && mm.machine.is_online(target) {
                 let interrupt;
-                (ticket, interrupt) = inbox.ask(cpu);
+                (ticket, interrupt) = inbox.ask(Some(cpu));
                 mm.count(cpu, Counter::TlbRemoteFlushPages, request.pages());
                 if interrupt {
                     mm.count(cpu, Counter::TlbRemoteFlush, 1);
@@ -194,6 +197,30 @@ impl Tlb {
         } else {
             self.flush_ranges(mm, cpu, request);
         }
+        self.wait_for_tickets(mm, request);
+    }
+
+    /// Makes all other processors execute a barrier: what they had stored before it is visible to
+    /// `cpu`, which executes the caller, and what they load after it is not older than this call.
+    pub(crate) fn fence_others<M: Machine>(&self, mm: &MemoryManager<M>, cpu: CpuId) {
+        let request = &self.requests[cpu.index()];
+        fence(Ordering::SeqCst);
+        for (number, inbox) in self.inboxes.iter().enumerate() {
+            let target = CpuId::new(number as u16);
+            let mut ticket = 0;
+            if target != cpu && mm.machine.is_online(target) {
+                let interrupt;
+                (ticket, interrupt) = inbox.ask(None);
+                if interrupt {
+                    mm.machine.send_shootdown(target);
+                }
+            }
+            request.tickets[number].store(ticket, Ordering::Relaxed);
+        }
+        self.wait_for_tickets(mm, request);
+    }
+
+    fn wait_for_tickets<M: Machine>(&self, mm: &MemoryManager<M>, request: &Request) {
         for (inbox, ticket) in self.inboxes.iter().zip(&request.tickets) {
             let ticket = ticket.load(Ordering::Relaxed);
             while inbox.own.served.load(Ordering::SeqCst) < ticket {

@@ -132,7 +132,7 @@ unsafe impl Backing for Frames {
         let order = order_for(bytes, align)?;
         let frame = super::enter(|manager| {
             let local = local::this();
-            manager.frames().alloc(
+            manager.alloc_frames(
                 local.cpu,
                 local.node,
                 order,
@@ -153,9 +153,12 @@ unsafe impl Backing for Frames {
         };
         let physical = PhysAddr(memory.addr().get() as u64 - direct::BASE);
         super::enter(|manager| {
-            manager
-                .frames()
-                .free(local::this().cpu, FrameId::containing(physical), order);
+            manager.frames().free(
+                local::this().cpu,
+                FrameId::containing(physical),
+                order,
+                FrameKind::Unmovable,
+            );
         });
         FRAMES.fetch_sub(order.frames() as u64, Ordering::Relaxed);
     }

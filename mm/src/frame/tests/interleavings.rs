@@ -3,7 +3,7 @@
 
 extern crate std;
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec;
 use std::sync::Mutex;
@@ -15,11 +15,11 @@ use super::*;
 
 const SINGLE: Order = Order::BASE;
 
-/// An allocator and the frames that somebody holds.
+/// An allocator, and the frames that somebody holds, of which kind.
 #[derive(Clone)]
 struct Shared {
     frames: Arc<FrameAllocator>,
-    held: Arc<Mutex<BTreeSet<FrameId>>>,
+    held: Arc<Mutex<BTreeMap<FrameId, FrameKind>>>,
 }
 
 impl Shared {
@@ -33,11 +33,11 @@ impl Shared {
     fn alloc(&self, by: usize, order: Order, kind: FrameKind) -> Option<FrameId> {
         let home = self.frames.topology.node_of_cpu(cpu(by));
         let reach = Reach::AnyNode;
-        let first = self.frames.alloc(cpu(by), home, order, kind, reach)?;
+        let first = self.frames.take(cpu(by), home, order, kind, reach)?;
         let mut held = self.held.lock().unwrap();
         for frame in 0..order.frames() {
             assert!(
-                held.insert(first.add(frame)),
+                held.insert(first.add(frame), kind).is_none(),
                 "{first:?} was handed out twice"
             );
         }
@@ -45,13 +45,12 @@ impl Shared {
     }
 
     fn free(&self, by: usize, first: FrameId, order: Order) {
-        {
+        let kinds: Vec<_> = {
             let mut held = self.held.lock().unwrap();
-            for frame in 0..order.frames() {
-                assert!(held.remove(&first.add(frame)));
-            }
-        }
-        self.frames.free(cpu(by), first, order);
+            let frames = (0..order.frames()).map(|frame| first.add(frame));
+            frames.map(|frame| held.remove(&frame).unwrap()).collect()
+        };
+        self.frames.free(cpu(by), first, order, kinds[0]);
     }
 
     fn finish(&self, expected: usize) {

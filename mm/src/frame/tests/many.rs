@@ -108,7 +108,7 @@ impl Machine {
         program.steps -= 1;
         if program.freeing {
             let frame = program.held.pop().unwrap();
-            self.frames.free(super::cpu(cpu), frame, Order::BASE);
+            self.frames.put(super::cpu(cpu), frame, Order::BASE);
             if program.held.is_empty() {
                 program.freeing = false;
             }
@@ -135,7 +135,7 @@ impl Machine {
             program.held.pop();
         }
         self.frames
-            .free(super::cpu(cpu), huge.add(within), Order::BASE);
+            .put(super::cpu(cpu), huge.add(within), Order::BASE);
     }
 }
 
@@ -222,7 +222,7 @@ fn what_processors_share_is_noticed() {
     let seen = lines::watch(0, Rc::new(|| {}), || {
         for (index, &frame) in frames.iter().enumerate() {
             let by = index % 16;
-            lines::as_cpu(by, || machine.frames.free(cpu(by), frame, Order::BASE));
+            lines::as_cpu(by, || machine.frames.put(cpu(by), frame, Order::BASE));
         }
         lines::transfers()
     });

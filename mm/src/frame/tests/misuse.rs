@@ -42,7 +42,7 @@ fn freed_frames_are_poisoned_and_fresh_ones_are_not_looked_at() {
         words
             .iter()
             .for_each(|word| word.store(1, Ordering::Relaxed));
-        frames.free(cpu(0), frame, size);
+        frames.put(cpu(0), frame, size);
         assert!(
             words
                 .iter()
@@ -50,7 +50,7 @@ fn freed_frames_are_poisoned_and_fresh_ones_are_not_looked_at() {
         );
         // Nobody has touched it, so it may be used again.
         let again = frames.any(0, size).unwrap();
-        frames.free(cpu(0), again, size);
+        frames.put(cpu(0), again, size);
     }
 }
 
@@ -59,7 +59,7 @@ fn a_write_to_a_freed_frame_is_noticed_when_it_is_used_again() {
     for (size, written) in [(0, 0), (4, 9), (9, 511), (11, 2000)] {
         let (frames, memory) = poisoning();
         let first = frames.any(0, order(size)).unwrap();
-        frames.free(cpu(0), first, order(size));
+        frames.put(cpu(0), first, order(size));
         let frame = first.add(written);
         memory.0[frame.index()].store(7, Ordering::Relaxed);
         let again = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
@@ -76,8 +76,8 @@ fn a_write_to_a_freed_frame_is_noticed_when_it_is_used_again() {
 fn the_debug_mode_notices_in_any_build_that_a_cached_frame_is_freed_twice() {
     let frames = two().with_debug(None);
     let frame = frames.any(0, Order::BASE).unwrap();
-    frames.free(cpu(0), frame, Order::BASE);
-    frames.free(cpu(0), frame, Order::BASE);
+    frames.put(cpu(0), frame, Order::BASE);
+    frames.put(cpu(0), frame, Order::BASE);
 }
 
 fn two() -> FrameAllocator {
@@ -90,8 +90,8 @@ fn two() -> FrameAllocator {
 fn freeing_twice_is_noticed_while_the_frame_is_cached() {
     let frames = two();
     let frame = frames.any(0, Order::BASE).unwrap();
-    frames.free(cpu(0), frame, Order::BASE);
-    frames.free(cpu(0), frame, Order::BASE);
+    frames.put(cpu(0), frame, Order::BASE);
+    frames.put(cpu(0), frame, Order::BASE);
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn freeing_twice_is_noticed_while_the_frame_is_cached() {
 fn freeing_a_part_of_a_free_block_is_noticed() {
     let frames = two();
     let frame = frames.any(0, Order::HUGE).unwrap();
-    frames.free(cpu(0), frame, Order::HUGE);
-    frames.free(cpu(0), frame.add(77), Order::BASE);
+    frames.put(cpu(0), frame, Order::HUGE);
+    frames.put(cpu(0), frame.add(77), Order::BASE);
 }
 
 #[test]
@@ -109,17 +109,18 @@ fn freeing_a_part_of_a_free_block_is_noticed() {
 fn freeing_twice_is_noticed_in_the_map() {
     let frames = two();
     let frame = frames.any(0, order(3)).unwrap();
-    frames.free(cpu(0), frame, order(3));
-    frames.free(cpu(0), frame, order(3));
+    frames.put(cpu(0), frame, order(3));
+    frames.put(cpu(0), frame, order(3));
 }
 
 #[test]
 #[should_panic(expected = "freed twice")]
-fn freeing_a_block_twice_is_noticed() {
+fn freeing_a_block_twice_is_noticed_in_the_map() {
     let frames = two();
     let frame = frames.any(0, Order::HUGE).unwrap();
-    frames.free(cpu(0), frame, Order::HUGE);
-    frames.free(cpu(1), frame, Order::HUGE);
+    // Its own processor would cache it.
+    frames.put(cpu(1), frame, Order::HUGE);
+    frames.put(cpu(1), frame, Order::HUGE);
 }
 
 #[test]
@@ -128,14 +129,23 @@ fn freeing_a_block_twice_is_noticed() {
 fn freeing_a_run_with_a_cached_part_is_noticed() {
     let frames = two();
     let frame = frames.any(0, Order::HUGE).unwrap();
-    frames.free(cpu(0), frame.add(5), Order::BASE);
-    frames.free(cpu(0), frame, Order::HUGE);
+    frames.put(cpu(0), frame.add(5), Order::BASE);
+    frames.put(cpu(0), frame, Order::HUGE);
+}
+
+#[test]
+#[should_panic(expected = "was freed as Movable, but not all of it was allocated so")]
+fn the_debug_mode_notices_a_frame_that_is_freed_as_another_kind() {
+    let frames = two().with_debug(None);
+    let kind = FrameKind::Unmovable;
+    let frame = frames.take(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
+    frames.put(cpu(0), frame.unwrap(), Order::BASE);
 }
 
 #[test]
 #[should_panic(expected = "not managed memory")]
 fn freeing_a_foreign_frame_is_noticed() {
-    two().free(cpu(0), FrameId::new(1), Order::BASE);
+    two().put(cpu(0), FrameId::new(1), Order::BASE);
 }
 
 #[test]
@@ -143,7 +153,7 @@ fn freeing_a_foreign_frame_is_noticed() {
 #[cfg(debug_assertions)]
 fn freeing_a_frame_of_a_hole_is_noticed() {
     let frames = allocator(&[ram(0, MIB, 0), ram(MIB + 4096, MIB, 0)], 1);
-    frames.free(cpu(0), FrameId::new(256), Order::BASE);
+    frames.put(cpu(0), FrameId::new(256), Order::BASE);
 }
 
 #[test]
@@ -151,5 +161,5 @@ fn freeing_a_frame_of_a_hole_is_noticed() {
 fn freeing_a_run_from_its_middle_is_noticed() {
     let frames = two();
     let frame = frames.any(0, order(4)).unwrap();
-    frames.free(cpu(0), frame.add(1), order(4));
+    frames.put(cpu(0), frame.add(1), order(4));
 }

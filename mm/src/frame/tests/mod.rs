@@ -23,6 +23,10 @@ use super::entry::Class;
 use super::{FrameAllocator, FrameKind, RamRange, Reach};
 use crate::ids::{CpuId, FRAMES_PER_BLOCK, FrameId, NodeId, Order, PhysAddr};
 use crate::numa::{Topology, split_cpus};
+#[cfg(not(feature = "shuttle"))]
+use crate::sim::fence_others as barrier;
+#[cfg(feature = "shuttle")]
+use barrier_of_a_scheduler as barrier;
 
 const MIB: u64 = 1 << 20;
 
@@ -45,6 +49,10 @@ fn ram(start: u64, bytes: u64, on: usize) -> RamRange {
         node: node(on),
     }
 }
+
+/// The scheduler's threads see every store at once.
+#[cfg(feature = "shuttle")]
+fn barrier_of_a_scheduler() {}
 
 /// An allocator for `cpus` processors, spread over the nodes of `ram`.
 fn allocator(ram: &[RamRange], cpus: usize) -> FrameAllocator {
@@ -73,7 +81,24 @@ impl FrameAllocator {
     /// Allocates anywhere near the processor.
     fn any(&self, by: usize, order: Order) -> Option<FrameId> {
         let home = self.topology.node_of_cpu(cpu(by));
-        self.alloc(cpu(by), home, order, FrameKind::Movable, Reach::AnyNode)
+        self.take(cpu(by), home, order, FrameKind::Movable, Reach::AnyNode)
+    }
+
+    /// Allocates; a drain makes all threads execute a barrier.
+    fn take(
+        &self,
+        by: CpuId,
+        on: NodeId,
+        order: Order,
+        kind: FrameKind,
+        reach: Reach,
+    ) -> Option<FrameId> {
+        self.alloc(by, on, order, kind, reach, &barrier)
+    }
+
+    /// Frees what was allocated as movable.
+    fn put(&self, by: CpuId, frame: FrameId, order: Order) {
+        self.free(by, frame, order, FrameKind::Movable);
     }
 
     fn free_frames(&self) -> u64 {

@@ -7,7 +7,7 @@ use super::*;
 struct Model {
     ranges: Vec<RamRange>,
     free: BTreeSet<u64>,
-    held: Vec<(FrameId, Order)>,
+    held: Vec<(FrameId, Order, FrameKind)>,
 }
 
 impl Model {
@@ -42,14 +42,14 @@ impl Model {
         false
     }
 
-    fn take(&mut self, frame: FrameId, order: Order) {
+    fn take(&mut self, frame: FrameId, order: Order, kind: FrameKind) {
         assert!(frame.is_aligned(order), "{frame:?} {order:?}");
         let home = self.node_of(frame.get());
         for frame in frame.get()..frame.get() + order.frames() as u64 {
             assert!(self.free.remove(&frame), "frame {frame:#x} is not free");
             assert_eq!(self.node_of(frame), home);
         }
-        self.held.push((frame, order));
+        self.held.push((frame, order, kind));
     }
 
     fn give_back(&mut self, frame: FrameId, order: Order) {
@@ -85,7 +85,7 @@ fn run(ranges: &[RamRange], steps: usize, max_order: u8, seed: u64) {
             } else {
                 (Reach::AnyNode, None)
             };
-            match frames.alloc(by, on, order, kind, reach) {
+            match frames.take(by, on, order, kind, reach) {
                 Some(frame) => {
                     let home = model.node_of(frame.get());
                     assert_eq!(frames.node_of(frame), Some(home));
@@ -94,21 +94,21 @@ fn run(ranges: &[RamRange], steps: usize, max_order: u8, seed: u64) {
                         home == on || !model.has_run(order, Some(on)),
                         "went too far"
                     );
-                    model.take(frame, order);
+                    model.take(frame, order, kind);
                 }
                 None => assert!(!model.has_run(order, only), "{order:?} on {only:?} {step}"),
             }
         } else {
             let at = random.below(model.held.len());
-            let (frame, order) = model.held.swap_remove(at);
+            let (frame, order, kind) = model.held.swap_remove(at);
             if order > Order::BASE && random.below(4) == 0 {
                 // Given back in two halves, the second one later.
                 let half = Order::new(order.get() - 1).unwrap();
-                model.held.push((frame.add(half.frames()), half));
-                frames.free(by, frame, half);
+                model.held.push((frame.add(half.frames()), half, kind));
+                frames.free(by, frame, half, kind);
                 model.give_back(frame, half);
             } else {
-                frames.free(by, frame, order);
+                frames.free(by, frame, order, kind);
                 model.give_back(frame, order);
             }
         }
@@ -117,8 +117,8 @@ fn run(ranges: &[RamRange], steps: usize, max_order: u8, seed: u64) {
             assert_eq!(frames.free_frames(), model.free.len() as u64);
         }
     }
-    for (frame, order) in model.held {
-        frames.free(cpu(random.below(4)), frame, order);
+    for (frame, order, kind) in model.held {
+        frames.free(cpu(random.below(4)), frame, order, kind);
     }
     assert_eq!(frames.allocated_frames(), 0);
     assert_eq!(frames.free_frames(), total as u64);
@@ -162,15 +162,15 @@ fn exhaust(ranges: &[RamRange], order: Order, cpus: usize, expected: usize) {
     for _ in 0..2 {
         let mut model = Model::new(ranges);
         while let Some(frame) = frames.any(random.below(cpus), order) {
-            model.take(frame, order);
+            model.take(frame, order, FrameKind::Movable);
         }
         assert_eq!(model.held.len(), expected);
         assert!(!model.has_run(order, None));
         frames.check();
         while !model.held.is_empty() {
             let at = random.below(model.held.len());
-            let (frame, order) = model.held.swap_remove(at);
-            frames.free(cpu(random.below(cpus)), frame, order);
+            let (frame, order, kind) = model.held.swap_remove(at);
+            frames.free(cpu(random.below(cpus)), frame, order, kind);
         }
         assert_eq!(frames.allocated_frames(), 0);
         assert_eq!(frames.free_frames(), frames.total_frames());
@@ -204,12 +204,12 @@ fn giant_runs_come_and_go() {
         Some(512 << 20)
     );
     frames.check();
-    frames.free(cpu(0), second, Order::GIANT);
+    frames.put(cpu(0), second, Order::GIANT);
     // One frame spoils the run; given back, the run is there again.
     let spoiler = frames.any(1, Order::BASE).unwrap();
     assert_eq!(spoiler.address().0, 2 << 30);
     assert_eq!(frames.any(0, Order::GIANT), None);
-    frames.free(cpu(1), spoiler, Order::BASE);
+    frames.put(cpu(1), spoiler, Order::BASE);
     assert_eq!(frames.any(0, Order::GIANT), Some(second));
     frames.check();
 }
@@ -224,7 +224,7 @@ fn a_whole_block_is_there_again_when_all_its_frames_are_free() {
     assert_eq!(singles.len(), 2048);
     assert_eq!(frames.any(0, Order::HUGE), None);
     for (index, &frame) in singles.iter().enumerate() {
-        frames.free(cpu(index / 7 % 4), frame, Order::BASE);
+        frames.put(cpu(index / 7 % 4), frame, Order::BASE);
     }
     // Some frames sit in the four caches and blocks are reserved: all of it is found.
     let huge: Vec<FrameId> = core::iter::from_fn(|| frames.any(1, Order::HUGE)).collect();
@@ -232,7 +232,7 @@ fn a_whole_block_is_there_again_when_all_its_frames_are_free() {
     frames.check();
     // And pieces of a huge page may go one by one, to whomever.
     for frame in 0..512 {
-        frames.free(cpu(frame % 4), huge[2].add(frame), Order::BASE);
+        frames.put(cpu(frame % 4), huge[2].add(frame), Order::BASE);
     }
     assert_eq!(frames.any(3, Order::HUGE), Some(huge[2]));
     frames.check();

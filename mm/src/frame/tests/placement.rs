@@ -16,7 +16,7 @@ fn the_frame_freed_last_is_the_next_to_be_used() {
         .map(|_| frames.any(0, Order::BASE).unwrap())
         .collect();
     for &frame in &some {
-        frames.free(cpu(0), frame, Order::BASE);
+        frames.put(cpu(0), frame, Order::BASE);
     }
     for &frame in some.iter().rev().take(32) {
         assert_eq!(frames.any(0, Order::BASE), Some(frame));
@@ -44,7 +44,7 @@ fn single_frames_use_broken_blocks_up_before_they_break_another() {
     held.retain(|&frame| {
         index += 1;
         if index % 3 == 0 {
-            frames.free(cpu(0), frame, Order::BASE);
+            frames.put(cpu(0), frame, Order::BASE);
         }
         index % 3 != 0
     });
@@ -67,7 +67,7 @@ fn runs_fill_broken_blocks_before_they_break_another() {
         .collect();
     assert_eq!(frames.free_blocks(), 24);
     for &run in runs.iter().step_by(2) {
-        frames.free(cpu(0), run, order(4));
+        frames.put(cpu(0), run, order(4));
     }
     for _ in 0..8 * 16 {
         frames.any(0, order(4)).unwrap();
@@ -86,7 +86,7 @@ fn unmovable_frames_stay_in_blocks_of_their_own() {
         } else {
             FrameKind::Movable
         };
-        let frame = frames.alloc(cpu(step % 2), node(0), Order::BASE, kind, Reach::ThisNode);
+        let frame = frames.take(cpu(step % 2), node(0), Order::BASE, kind, Reach::ThisNode);
         blocks[kind as usize].push(frame.unwrap().block());
     }
     assert!(blocks[0].iter().all(|block| !blocks[1].contains(block)));
@@ -95,13 +95,13 @@ fn unmovable_frames_stay_in_blocks_of_their_own() {
 #[test]
 fn movable_frames_fill_unmovable_blocks_only_when_no_whole_one_is_left() {
     let frames = allocator(&[ram(0, 4 * MIB, 0)], 1);
-    let alloc = |kind| frames.alloc(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
+    let alloc = |kind| frames.take(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
     let tables: Vec<FrameId> = (0..512)
         .map(|_| alloc(FrameKind::Unmovable).unwrap())
         .collect();
     // More than fits in the cache, so that the block can be found.
     for &table in &tables[..256] {
-        frames.free(cpu(0), table, Order::BASE);
+        frames.free(cpu(0), table, Order::BASE, FrameKind::Unmovable);
     }
     let full = tables[0].block();
     for _ in 0..512 {
@@ -115,11 +115,11 @@ fn movable_frames_fill_unmovable_blocks_only_when_no_whole_one_is_left() {
 #[test]
 fn what_was_unmovable_is_cached_apart() {
     let frames = allocator(&[ram(0, 64 * MIB, 0)], 1);
-    let alloc = |kind| frames.alloc(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
+    let alloc = |kind| frames.take(cpu(0), node(0), Order::BASE, kind, Reach::ThisNode);
     let table = alloc(FrameKind::Unmovable).unwrap();
     let data = alloc(FrameKind::Movable).unwrap();
-    frames.free(cpu(0), table, Order::BASE);
-    frames.free(cpu(0), data, Order::BASE);
+    frames.free(cpu(0), table, Order::BASE, FrameKind::Unmovable);
+    frames.put(cpu(0), data, Order::BASE);
     assert_eq!(alloc(FrameKind::Unmovable), Some(table));
     assert_eq!(alloc(FrameKind::Movable), Some(data));
 }
@@ -158,7 +158,7 @@ fn nodes_fall_back_in_the_order_of_their_distance() {
 #[test]
 fn a_request_for_one_node_fails_rather_than_go_elsewhere() {
     let frames = allocator(&[ram(0, 2 * MIB, 0), ram(64 * MIB, 64 * MIB, 1)], 2);
-    let here = |order| frames.alloc(cpu(0), node(0), order, FrameKind::Movable, Reach::ThisNode);
+    let here = |order| frames.take(cpu(0), node(0), order, FrameKind::Movable, Reach::ThisNode);
     for _ in 0..512 {
         assert!(here(Order::BASE).is_some());
     }
@@ -173,7 +173,7 @@ fn a_node_without_memory_is_served_by_its_neighbour() {
     let frames = FrameAllocator::new(&[ram(0, 4 * MIB, 0)], &topology, 2).unwrap();
     let frame = frames.any(1, Order::BASE).unwrap();
     assert_eq!(frames.node_of(frame), Some(node(0)));
-    frames.free(cpu(1), frame, Order::BASE);
+    frames.put(cpu(1), frame, Order::BASE);
     assert_eq!(frames.node_memory(node(1)).total_frames, 0);
     assert_eq!(frames.free_blocks(), 2);
 }
@@ -183,10 +183,10 @@ fn the_last_frame_is_found_in_another_processors_cache() {
     let frames = allocator(&[ram(0, 2 * MIB, 0)], 2);
     let all: Vec<FrameId> = core::iter::from_fn(|| frames.any(0, Order::BASE)).collect();
     assert_eq!(all.len(), 512);
-    frames.free(cpu(0), all[300], Order::BASE);
+    frames.put(cpu(0), all[300], Order::BASE);
     assert_eq!(frames.node_memory(node(0)).cached_frames, 1);
     let unmovable = FrameKind::Unmovable;
-    let found = frames.alloc(cpu(1), node(0), Order::BASE, unmovable, Reach::ThisNode);
+    let found = frames.take(cpu(1), node(0), Order::BASE, unmovable, Reach::ThisNode);
     assert_eq!(found, Some(all[300]));
     assert_eq!(counters(&frames).get(Counter::CacheDrain), 1);
     // The owner notices that its cache is empty.
@@ -230,7 +230,7 @@ fn a_processor_on_its_own_meets_nobody() {
         }
         for (by, held) in held.iter().enumerate() {
             for &frame in held {
-                frames.free(cpu(by), frame, Order::BASE);
+                frames.put(cpu(by), frame, Order::BASE);
             }
         }
     }
@@ -255,7 +255,7 @@ fn a_processor_on_its_own_meets_nobody() {
 fn frees_from_elsewhere_are_counted() {
     let frames = allocator(&[ram(0, 64 * MIB, 0), ram(1 << 30, 64 * MIB, 1)], 2);
     let frame = frames.any(0, Order::BASE).unwrap();
-    frames.free(cpu(1), frame, Order::BASE);
+    frames.put(cpu(1), frame, Order::BASE);
     assert_eq!(counters(&frames).get(Counter::RemoteFree), 1);
     assert_eq!(frames.node_memory(node(1)).cached_frames, 0);
     assert_eq!(FRAMES_PER_BLOCK as u64 * 64, frames.free_frames());
@@ -273,7 +273,7 @@ fn a_long_mixed_life_leaves_free_memory_in_whole_blocks() {
         let size = order(random.below(10) as u8);
         while frames.allocated_frames() + size.frames() as u64 > three_quarters {
             let (frame, size) = held.swap_remove(random.below(held.len()));
-            frames.free(cpu(by), frame, size);
+            frames.put(cpu(by), frame, size);
         }
         held.extend(frames.any(by, size).map(|frame| (frame, size)));
     }

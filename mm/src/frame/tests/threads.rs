@@ -38,13 +38,13 @@ impl Holders {
 fn stress(ranges: &[RamRange], threads: usize, steps: usize, max_order: u8) {
     let frames = allocator(ranges, threads);
     let holders = Holders::new(ranges);
-    let passed: Mutex<Vec<(FrameId, Order)>> = Mutex::new(vec![]);
+    let passed: Mutex<Vec<(FrameId, Order, FrameKind)>> = Mutex::new(vec![]);
     thread::scope(|scope| {
         for by in 0..threads {
             let (frames, holders, passed) = (&frames, &holders, &passed);
             scope.spawn(move || {
                 let mut random = Random(by as u64 + 1);
-                let mut held: Vec<(FrameId, Order)> = vec![];
+                let mut held: Vec<(FrameId, Order, FrameKind)> = vec![];
                 let nodes = frames.topology.node_count();
                 for step in 0..steps {
                     let hungry = step % 4096 < 1500;
@@ -59,37 +59,36 @@ fn stress(ranges: &[RamRange], threads: usize, steps: usize, max_order: u8) {
                             FrameKind::Movable
                         };
                         let on = node(random.below(nodes));
-                        if let Some(frame) = frames.alloc(cpu(by), on, order, kind, Reach::AnyNode)
-                        {
+                        if let Some(frame) = frames.take(cpu(by), on, order, kind, Reach::AnyNode) {
                             holders.mark(frame, order, true);
-                            held.push((frame, order));
+                            held.push((frame, order, kind));
                         }
                     } else if !held.is_empty() {
                         let at = random.below(held.len());
-                        let (frame, order) = held.swap_remove(at);
+                        let (frame, order, kind) = held.swap_remove(at);
                         if random.below(3) == 0 {
                             let mut passed = passed.lock().unwrap();
-                            passed.push((frame, order));
+                            passed.push((frame, order, kind));
                             if passed.len() > 8 {
                                 let at = random.below(passed.len());
                                 held.push(passed.swap_remove(at));
                             }
                         } else {
                             holders.mark(frame, order, false);
-                            frames.free(cpu(by), frame, order);
+                            frames.free(cpu(by), frame, order, kind);
                         }
                     }
                 }
-                for (frame, order) in held {
+                for (frame, order, kind) in held {
                     holders.mark(frame, order, false);
-                    frames.free(cpu(by), frame, order);
+                    frames.free(cpu(by), frame, order, kind);
                 }
             });
         }
     });
-    for (frame, order) in passed.into_inner().unwrap() {
+    for (frame, order, kind) in passed.into_inner().unwrap() {
         holders.mark(frame, order, false);
-        frames.free(cpu(0), frame, order);
+        frames.free(cpu(0), frame, order, kind);
     }
     assert_eq!(frames.allocated_frames(), 0);
     assert_eq!(frames.free_frames(), frames.total_frames());
@@ -143,7 +142,7 @@ fn one_thread_allocates_and_the_other_frees() {
                     thread::yield_now();
                 }
                 for frame in batch {
-                    frames.free(cpu(1), frame, Order::BASE);
+                    frames.put(cpu(1), frame, Order::BASE);
                     freed += 1;
                 }
             }

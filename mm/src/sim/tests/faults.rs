@@ -21,11 +21,10 @@ fn outcome(size: PageSize, node: u8) -> Result<FaultOutcome, FaultError> {
 /// Takes blocks from a node until only `left` are whole.
 fn take_blocks(sim: &Sim, node: u8, left: u64) {
     let (cpu, node) = (CpuId::new(0), NodeId::new(node));
-    let frames = sim.mm().frames();
-    while frames.node_memory(node).free_blocks > left {
-        let order = Order::HUGE;
-        frames
-            .alloc(cpu, node, order, FrameKind::Unmovable, Reach::ThisNode)
+    let mm = sim.mm();
+    while mm.frames().node_memory(node).free_blocks > left {
+        let kind = FrameKind::Unmovable;
+        mm.alloc_frames(cpu, node, Order::HUGE, kind, Reach::ThisNode)
             .unwrap();
     }
 }
